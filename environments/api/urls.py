@@ -1,0 +1,31 @@
+"""Routes of the Environments. Paths are matched undecoded: an id holds its ``/`` percent-encoded."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from environments.api.engine import JoinView, RenewView
+from environments.api.environments import (
+    EnvironmentsView,
+    EnvironmentView,
+    EventsView,
+    ResetView,
+    StopView,
+    WakeView,
+)
+from environments.api.files import FilesRootView, FilesView
+from environments.api.tools import ToolView
+
+urlpatterns = [
+    path("v1/environments", EnvironmentsView.as_view()),
+    path("v1/environments/<raw:id>", EnvironmentView.as_view()),
+    path("v1/environments/<raw:id>/stop", StopView.as_view()),
+    path("v1/environments/<raw:id>/reset", ResetView.as_view()),
+    path("v1/environments/<raw:id>/wake", WakeView.as_view()),
+    path("v1/environments/<raw:id>/events", EventsView.as_view()),
+    path("v1/environments/<raw:id>/tools/<raw:tool>", ToolView.as_view()),
+    path("v1/environments/<raw:id>/files", FilesRootView.as_view()),
+    path("v1/environments/<raw:id>/files/<tail:path>", FilesView.as_view()),
+    path("v1/engine/join", JoinView.as_view()),
+    path("v1/engine/renew", RenewView.as_view()),
+]

@@ -1,0 +1,115 @@
+"""Holding a workspace to its disk limit while something writes into it.
+
+Commands write through the kernel without asking us, so what this process hands to the kernel is counted from its own
+counters. At the limit the largest file it may write becomes 0 bytes: writes fail as on a full disk, reads and
+removals go on. As soon as a walk finds room again, writing works again.
+
+A reader may rely on:
+  * between two polls at most ``GRAIN`` bytes of room, at the speed ``FAST``, are written unseen;
+  * ``take`` refuses before anything is kept; ``poll`` never raises and says whether far too much is there by now.
+Sizes are bytes, times seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterable, Iterator
+
+from environments.compute.engine.wire import ToolError
+from environments.compute.virtual.ledger import ENTRY, Ledger
+
+FAST = 1 << 31  # bytes a second that a command may write at most, for the time between two looks
+SHORTEST, LONGEST = 0.005, 0.25
+MANY_ENTRIES = 10_000
+
+
+class Meter:
+    """The limit of one workspace, as one of its processes holds it."""
+
+    def __init__(self, ledger: Ledger, tree: int, counters: int | None) -> None:
+        self._ledger = ledger
+        self._tree = tree
+        self._counters = counters
+        self._limit = 0
+        self._mark = 0
+        self._free_entries = 0
+        self._lock = threading.Lock()
+
+    def begin(self, limit: int) -> None:
+        """A command starts that may write up to ``limit`` in the whole workspace."""
+        self._limit = limit
+        self._mark = self._handed_over()
+        self._free_entries = os.fstatvfs(self._tree).f_ffree
+        self.poll()
+
+    def poll(self) -> bool:
+        """Count what was written; opens or shuts the way to the disk. True: far over the limit."""
+        with self._lock:
+            return self._poll()
+
+    def _poll(self) -> bool:
+        handed_over = self._handed_over()
+        self._ledger.add(handed_over - self._mark)
+        self._mark = handed_over
+        used = self._ledger.used()
+        if used >= self._limit or self._many_made():
+            self._let(0)
+            used = self._ledger.measure()
+        self._let(self._limit if used < self._limit else 0)
+        return used > self._limit + self._limit // 4 + (ENTRY << 10)
+
+    def pause(self) -> float:
+        """How long until the next poll: shorter the less room there is."""
+        room = max(0, self._limit - self._ledger.used())
+        return min(LONGEST, max(SHORTEST, room / FAST))
+
+    def end(self) -> None:
+        """The command is over: count the rest, and let the file tools write."""
+        self.poll()
+        self._let(resource.RLIM_INFINITY)
+
+    def take(self, content: Iterable[bytes], limit: int) -> Iterator[bytes]:
+        """Pass ``content`` on; raises ``tool.no_space`` when the workspace would grow beyond ``limit``."""
+        room = limit - self._ledger.used()
+        if room < ENTRY:
+            room = limit - self._ledger.measure()
+        if room < ENTRY:
+            raise _full()
+        size = 0
+        for part in content:
+            if len(part) > room:
+                room = limit - self._ledger.measure()  # the parts before this one lie in the tree already
+            if len(part) > room:
+                raise _full()
+            room -= len(part)
+            size += len(part)
+            yield part
+        self._ledger.add(max(size, ENTRY))
+
+    def _many_made(self) -> bool:
+        """Whether so many files were made, by whomever, that empty ones may count."""
+        free = os.fstatvfs(self._tree).f_ffree
+        if self._free_entries - free < MANY_ENTRIES:
+            return False
+        self._free_entries = free
+        return True
+
+    def _handed_over(self) -> int:
+        if self._counters is None:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_oublock * 512
+        for line in os.pread(self._counters, 1024, 0).splitlines():
+            name, _, value = line.partition(b": ")
+            if name == b"wchar":
+                return int(value)
+        return self._mark
+
+    @staticmethod
+    def _let(most: int) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard if most == resource.RLIM_INFINITY else most, hard))
+
+
+def _full() -> ToolError:
+    return ToolError("tool.no_space", "The workspace is full.")

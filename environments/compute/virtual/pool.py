@@ -1,0 +1,157 @@
+"""Which process serves which workspace: kept warm while in use, bounded in number, ended when idle.
+
+A reader may rely on:
+  * a process serves one workspace for all its life, one call at a time; calls of one workspace run side by side;
+  * at most ``PER_WORKSPACE`` processes serve one workspace and ``most`` serve all; beyond that the workspace that was
+    idle longest gives one up, and a caller waits ``QUEUE_SECONDS`` before it is refused with ``busy``;
+  * a closed workspace keeps its files and nothing else; a dropped one is gone with its processes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from os import close as close_handle
+
+from environments.compute.engine.wire import Refused
+from environments.compute.virtual import ledger
+from environments.compute.virtual.folders import Folders
+from environments.compute.virtual.hatchery import Hatchery, Process
+
+PER_WORKSPACE = 16
+IDLE_KEPT = 2
+QUEUE_SECONDS = 10.0
+DEATH_SECONDS = 5.0
+
+
+class _Workspace:
+    """What the server knows of one workspace in use; ``ledger`` is the handle of its shared page."""
+
+    def __init__(self) -> None:
+        self.ledger = ledger.make()
+        self.busy: set[Process] = set()
+        self.idle: list[Process] = []
+
+    @property
+    def processes(self) -> list[Process]:
+        return [*self.busy, *self.idle]
+
+    def free_slot(self) -> int:
+        taken = {process.slot for process in self.processes}
+        return next(slot for slot in range(ledger.SLOTS) if slot not in taken)
+
+
+class Pool:
+    """All processes of the server. Every method may be called by any thread."""
+
+    def __init__(
+        self, hatchery: Hatchery, folders: Folders, *, most: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._hatchery = hatchery
+        self._folders = folders
+        self._most = most
+        self._clock = clock
+        self._workspaces: dict[str, _Workspace] = {}
+        self._changed = threading.Condition()
+
+    def acquire(self, uid: str, memory_mib: int) -> Process:
+        """A process for one call. Raises ``Refused`` when there is no room, ``OSError`` when none can be made."""
+        deadline = self._clock() + QUEUE_SECONDS
+        with self._changed:
+            while (process := self._take(uid, memory_mib)) is None:
+                remaining = deadline - self._clock()
+                if remaining <= 0:
+                    raise Refused("busy", "Too many calls run at the same time.")
+                self._changed.wait(remaining)
+            return process
+
+    def _take(self, uid: str, memory_mib: int) -> Process | None:
+        workspace = self._workspaces.get(uid)
+        if workspace is None:
+            workspace = self._workspaces[uid] = _Workspace()
+        while workspace.idle:
+            process = workspace.idle.pop()
+            if process.memory_mib == memory_mib and not process.died.is_set():
+                workspace.busy.add(process)
+                return process
+            self._end(process)
+        if len(workspace.busy) >= PER_WORKSPACE or not self._room():
+            return None
+        process = self._hatchery.spawn(uid, memory_mib, workspace.free_slot(), workspace.ledger)
+        workspace.busy.add(process)
+        return process
+
+    def _room(self) -> bool:
+        """Whether one more process may be made, if need be in the place of the one idle longest."""
+        if sum(len(workspace.processes) for workspace in self._workspaces.values()) < self._most:
+            return True
+        idle = [process for workspace in self._workspaces.values() for process in workspace.idle]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda process: process.idle_since)
+        self._workspaces[oldest.uid].idle.remove(oldest)
+        self._end(oldest)
+        return True
+
+    def release(self, process: Process, *, again: bool) -> None:
+        """A call is over; ``again`` says whether its process may serve another."""
+        with self._changed:
+            workspace = self._workspaces.get(process.uid)
+            if workspace is not None:
+                workspace.busy.discard(process)
+            if workspace is not None and again and len(workspace.idle) < IDLE_KEPT:
+                process.idle_since = self._clock()
+                workspace.idle.append(process)
+            else:
+                self._end(process)
+            self._changed.notify_all()
+
+    def kill(self, process: Process) -> None:
+        """End a process in the middle of its call."""
+        self._hatchery.kill(process)
+
+    def close_idle(self, seconds: float) -> None:
+        """Close the workspaces that nothing used for ``seconds``."""
+        before = self._clock() - seconds
+        with self._changed:
+            for uid, workspace in list(self._workspaces.items()):
+                for process in [process for process in workspace.idle if process.idle_since <= before]:
+                    workspace.idle.remove(process)
+                    self._end(process)
+                if not workspace.processes:
+                    self._forget(uid)
+
+    def close(self, uid: str) -> None:
+        """End what stands idle for a workspace; a call that runs goes on."""
+        with self._changed:
+            workspace = self._workspaces.get(uid)
+            if workspace is None:
+                return
+            while workspace.idle:
+                self._end(workspace.idle.pop())
+            if not workspace.busy:
+                self._forget(uid)
+
+    def drop(self, uid: str) -> bool:
+        """End every process of a workspace and remove its folder; ``False`` when there was none."""
+        with self._changed:
+            workspace = self._workspaces.get(uid)
+            doomed = workspace.processes if workspace is not None else []
+            if workspace is not None:
+                workspace.idle.clear()
+            for process in doomed:
+                self._hatchery.kill(process)
+        for process in doomed:
+            process.died.wait(DEATH_SECONDS)
+        self.close(uid)
+        return self._folders.drop(uid)
+
+    def _end(self, process: Process) -> None:
+        """Let a process go that runs nothing: it ends when its control socket does."""
+        with suppress(OSError):
+            process.control.close()
+
+    def _forget(self, uid: str) -> None:
+        close_handle(self._workspaces.pop(uid).ledger)

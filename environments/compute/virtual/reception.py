@@ -1,0 +1,250 @@
+"""One connection to the server: take its header, hand the call to a process of its workspace, watch until it is over.
+
+A reader may rely on:
+  * nothing runs before ``A`` was sent, and ``A`` is sent only when a process stands ready;
+  * a call whose process will not end when its time is over, its client left or it was cancelled is ended by force; a
+    client that still listens is answered all the same (exit code 124, ``tool.cancelled``);
+  * a process that ran out of memory or crashed answers as a command ended by that signal; one that was killed from
+    outside closes the connection, so the client knows that the call was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from environments.compute.engine import wire
+from environments.compute.engine.command import Request
+from environments.compute.engine.files import FILE_OPS, Args, prepare
+from environments.compute.engine.wire import Header, ProtocolError, Refused
+from environments.compute.virtual import worker
+from environments.compute.virtual.folders import Folders, is_uid
+from environments.compute.virtual.hatchery import Process
+from environments.compute.virtual.pool import Pool
+
+HEADER_SECONDS = 30.0
+STOP_SECONDS = 2.0  # what a process gets to end its call by itself
+LONGEST_SECONDS = 3600.0 + 60.0
+FAREWELL_SECONDS = 10.0
+LOOK_SECONDS = 0.5
+MEMORY_DEFAULT_MIB, MEMORY_LEAST_MIB = 512, 64
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call that runs."""
+
+    header: Header
+    client: socket.socket
+    process: Process
+    deadline: float
+    cancelled: bool = False
+    timed_out: bool = False
+    gone: bool = False
+    killed: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class Reception:
+    """Serves connections, one at a time in each thread that calls ``serve``."""
+
+    def __init__(self, pool: Pool, folders: Folders, *, memory_most_mib: int, confined: dict[str, Any]) -> None:
+        self._pool = pool
+        self._folders = folders
+        self._memory_most = memory_most_mib
+        self._confined = confined
+        self._calls: dict[tuple[str, str], Call] = {}
+        self._lock = threading.Lock()
+
+    def serve(self, client: socket.socket) -> None:
+        """Serve one connection to its end; raises nothing for what a client does."""
+        with client, suppress(ProtocolError, OSError):
+            client.settimeout(HEADER_SECONDS)
+            try:
+                payload = _header_payload(client)
+                header = wire.parse_header(payload)
+                if header.op in FILE_OPS or header.op == "bash":
+                    self._run(header, payload, client)
+                else:
+                    self._order(header, client)
+            except Refused as refusal:
+                wire.write_json(client, wire.REFUSED, {"reason": refusal.reason, "message": refusal.message})
+            _see_off(client)
+
+    # -------------------------------------------------------------------------------------------- orders to the server
+
+    def _order(self, header: Header, client: socket.socket) -> None:
+        """What the server does itself: all of it short, none of it a tool."""
+        output = self._obey(header)
+        client.sendall(wire.encode(wire.ACCEPTED) + wire.encode_json(wire.RESULT, wire.completed(output)))
+
+    def _obey(self, header: Header) -> dict[str, Any]:
+        if header.op == "ping":
+            return {"engine": "virtual", "epoch": None, **self._confined}
+        if header.op == "list_workspaces":
+            return {"workspaces": self._folders.ages()}
+        if header.op == "kill":
+            return {"killed": self._cancel(_workspace(header), Args(header.args).text("call"))}
+        if header.op == "close":
+            self._pool.close(_workspace(header))
+            return {}
+        if header.op == "drop":
+            return {"removed": self._pool.drop(_workspace(header))}
+        raise Refused("bad_request", "The virtual Engine has no such operation.")
+
+    def _cancel(self, workspace: str, number: str) -> bool:
+        with self._lock:
+            call = self._calls.get((workspace, number))
+        if call is None:
+            return False
+        call.cancelled = True
+        with suppress(OSError):
+            call.process.control.send(worker.CANCEL + number.encode())
+        return True
+
+    # ----------------------------------------------------------------------------------------------------------- calls
+
+    def _run(self, header: Header, payload: bytes, client: socket.socket) -> None:
+        key = (_workspace(header), header.call)
+        _check(header)
+        process = self._pool.acquire(key[0], self._memory(header))
+        again = False
+        try:
+            client.settimeout(None)
+            wire.write_frame(client, wire.ACCEPTED)
+            call = Call(header, client, process, _deadline(header))
+            with self._lock:
+                self._calls[key] = call
+            _hand_over(process, payload, client)
+            again = self._attend(call)
+        finally:
+            with self._lock:
+                self._calls.pop(key, None)
+            if not again:
+                self._pool.kill(process)
+            self._pool.release(process, again=again)
+
+    def _memory(self, header: Header) -> int:
+        wanted = Args(header.limits).optional_number("memoryMib") or MEMORY_DEFAULT_MIB
+        return max(MEMORY_LEAST_MIB, min(wanted, self._memory_most))
+
+    def _attend(self, call: Call) -> bool:
+        """Wait for the end of the call; True when its process may serve the next."""
+        poll = select.poll()
+        poll.register(call.process.control, select.POLLIN)
+        poll.register(call.client, select.POLLRDHUP)
+        while True:
+            ready = dict(poll.poll(LOOK_SECONDS * 1000))
+            if call.process.control.fileno() in ready:
+                return self._over(call)
+            if call.client.fileno() in ready:
+                poll.unregister(call.client)
+                call.gone = True
+            self._press(call)
+
+    def _press(self, call: Call) -> None:
+        """End by force what does not end by itself in time."""
+        now = time.monotonic()
+        if (call.cancelled or call.gone) and call.deadline > now + STOP_SECONDS:
+            call.deadline = now + STOP_SECONDS
+        elif now >= call.deadline and not call.killed:
+            call.timed_out = not (call.cancelled or call.gone)
+            call.killed = True
+            self._pool.kill(call.process)
+
+    def _over(self, call: Call) -> bool:
+        message = b""
+        with suppress(OSError):
+            message = call.process.control.recv(16)
+        if message:
+            return message == worker.AGAIN
+        call.process.died.wait(STOP_SECONDS)
+        if (last_words := _epitaph(call)) and not call.gone:
+            call.client.settimeout(STOP_SECONDS)
+            call.client.sendall(last_words)
+        return False
+
+
+def _header_payload(client: socket.socket) -> bytes:
+    frame = wire.read_frame(client)
+    if frame is None or frame[0] != wire.HEADER:
+        raise ProtocolError("expected a header")
+    return frame[1]
+
+
+def _see_off(client: socket.socket) -> None:
+    """Say that nothing follows and take what the client still sends: closing over it would destroy our answer."""
+    client.settimeout(FAREWELL_SECONDS)
+    client.shutdown(socket.SHUT_WR)
+    while client.recv(wire.CHUNK):
+        pass
+
+
+def _workspace(header: Header) -> str:
+    if header.workspace is None or not is_uid(header.workspace):
+        raise Refused("bad_request", "workspace is not a UUID in lower case.")
+    return header.workspace
+
+
+def _check(header: Header) -> None:
+    """Refuse arguments of the wrong type before anything has run."""
+    Args(header.limits).optional_number("diskBytes")
+    if header.op == "bash":
+        Request(header.args)
+    else:
+        prepare(header.op, header.args)
+
+
+def _deadline(header: Header) -> float:
+    """When a process is ended by force: well after it should have ended the call itself."""
+    limit = LONGEST_SECONDS
+    if header.op == "bash" and isinstance(timeout := header.args.get("timeoutMs"), int):
+        limit = min(limit, timeout / 1000 + STOP_SECONDS)
+    return time.monotonic() + limit
+
+
+def _hand_over(process: Process, payload: bytes, client: socket.socket) -> None:
+    if len(payload) < worker.INLINE:
+        socket.send_fds(process.control, [worker.CALL + payload], [client.fileno()])
+        return
+    long_header = os.memfd_create("header", os.MFD_CLOEXEC)
+    try:
+        os.write(long_header, payload)
+        os.lseek(long_header, 0, os.SEEK_SET)
+        socket.send_fds(process.control, [worker.CALL], [client.fileno(), long_header])
+    finally:
+        os.close(long_header)
+
+
+def _epitaph(call: Call) -> bytes:
+    """The frames for a call whose process is dead; none when the client shall see an interruption."""
+    if call.cancelled:
+        return wire.encode_json(wire.RESULT, wire.failed("tool.cancelled", "The call was cancelled."))
+    if call.timed_out and call.header.op == "bash":
+        return wire.encode_json(wire.RESULT, wire.completed(_ended_by(call, 124, 0)))
+    number = call.process.crashed
+    if number is None:
+        return b""
+    if call.header.op != "bash":
+        return wire.encode_json(wire.RESULT, wire.failed("tool.failed", "The tool ran out of memory or crashed."))
+    words = f"nylorun: ended by signal {number}: out of memory ({call.process.memory_mib} MiB) or crashed\n".encode()
+    return wire.encode(wire.ERR, words) + wire.encode_json(
+        wire.RESULT, wire.completed(_ended_by(call, 128 + number, len(words)))
+    )
+
+
+def _ended_by(call: Call, code: int, stderr: int) -> dict[str, Any]:
+    milliseconds = int((time.monotonic() - call.started) * 1000)
+    return {
+        "exitCode": code,
+        "timedOut": code == 124,
+        "durationMs": milliseconds,
+        "stdoutBytes": 0,
+        "stderrBytes": stderr,
+    }

@@ -1,0 +1,159 @@
+"""One process of one workspace: serves one call after the other, shut in with that workspace's folder.
+
+The server first says which workspace it is, ``W`` + JSON ``{workspace, memoryMib, slot}`` with the ledger as a
+handle; until then the process is nobody's. Then it hands over calls on the control socket: ``C`` + the header's bytes
+with the client's connection as a handle (a long header comes in a second one), or ``K`` + a call's id to cancel it.
+The process answers the client itself and then the server: ``+`` to be used again, ``-`` when it ends now.
+
+A reader may rely on:
+  * what this process does wrong harms the call it serves; it reaches no other workspace (see ``cage``);
+  * it ends when the server does, when it holds much more memory than at its start, and when something in it cannot be
+    stopped; running out of memory ends it by SIGABRT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import socket
+from collections.abc import Callable
+
+from environments.compute.engine import jsonc, wire
+from environments.compute.engine.command import Request
+from environments.compute.engine.files import Args
+from environments.compute.engine.paths import normalise
+from environments.compute.engine.tree import Tree
+from environments.compute.engine.wire import Cancelled, ClientGone, Header, ProtocolError, ToolError
+from environments.compute.virtual import cage, files
+from environments.compute.virtual.folders import Folders
+from environments.compute.virtual.ledger import Ledger
+from environments.compute.virtual.meter import Meter
+from environments.compute.virtual.shell import HOME, Command, Shell
+from environments.compute.virtual.watch import ENDED, ID_BYTES, Watch, ending
+
+INLINE = 64 * 1024  # a longer header does not fit one message
+STDIN_MAX = 1 << 20
+DISK_DEFAULT = 64 << 30
+GROWN_KIB = 64 * 1024
+BROKEN = 70
+WORKSPACE, CALL, CANCEL, AGAIN = b"W", b"C", b"K", b"+"
+
+
+def load() -> None:
+    """Use everything once, so that what is forked from here has all of it loaded."""
+    hashlib.sha256(b"")  # the file tools load it when they first write
+    Shell().bash.execute_sync("bash -lc 'echo' < /dev/null", on_output=lambda out, err: None)
+
+
+def main(control: socket.socket, folders: Folders) -> None:
+    """Wait for a workspace, shut in with it, serve until the server is done with us. Makes no thread before."""
+    shell = Shell()
+    message, handles, _, _ = socket.recv_fds(control, ID_BYTES, 1)
+    if not message:
+        return
+    order = jsonc.loads(message[1:])
+    home, tree = folders.open(order["workspace"])
+    caged = cage.enter(home, tree, order["memoryMib"])
+    os.close(home)
+    meter = Meter(Ledger(handles[0], order["slot"], tree), tree, caged.io)
+    os.close(handles[0])
+    shell.mount(caged.path)
+    worker = Worker(control, Tree(tree), shell, meter)
+    while worker.serve_one():
+        pass
+
+
+class Worker:
+    """The loop over calls, one at a time."""
+
+    def __init__(self, control: socket.socket, tree: Tree, shell: Shell, meter: Meter) -> None:
+        self._control = control
+        self._tree = tree
+        self._shell = shell
+        self._meter = meter
+        self._watch = Watch(control, meter)
+        self._used_shell = False
+        self._size = _resident_kib()
+
+    def serve_one(self) -> bool:
+        """Wait for a call and serve it; ``False`` when this process shall end."""
+        message, handles, _, _ = socket.recv_fds(self._control, 1 + INLINE, 2)
+        if not message:
+            return False
+        if message[:1] != CALL or not handles:  # a cancel that came after its call's end
+            return True
+        with socket.socket(fileno=handles[0]) as client:
+            self._serve(client, _header_bytes(message, handles))
+        again = _resident_kib() - self._size < GROWN_KIB
+        self._control.send(AGAIN if again else ENDED)
+        if again and self._used_shell:
+            self._shell.clear()
+            self._used_shell = False
+        return again
+
+    def _serve(self, client: socket.socket, payload: bytes) -> None:
+        try:
+            client.sendall(self._answer(client, payload))
+        except (ClientGone, ProtocolError, OSError):  # nobody is left to answer
+            return
+
+    def _answer(self, client: socket.socket, payload: bytes) -> bytes:
+        """Do the call; gives the frames that end it."""
+        try:
+            header = wire.parse_header(payload)
+            limit = Args(header.limits).optional_number("diskBytes")
+            limit = DISK_DEFAULT if limit is None else limit
+            if header.op == "bash":
+                return self._bash(header, client, limit)
+            body = wire.read_body(client)
+            value = wire.completed(files.run(header, self._tree, body, self._meter, limit, _sender(client)))
+        except ToolError as failure:
+            value = wire.failed(failure.code, failure.message)
+        except wire.Refused as refusal:
+            value = wire.failed("tool.failed", refusal.message)
+        except Cancelled:
+            value = wire.failed("tool.cancelled", "The call was cancelled.")
+        return wire.encode_json(wire.RESULT, value)
+
+    def _bash(self, header: Header, client: socket.socket, limit: int) -> bytes:
+        request = Request(header.args)
+        cwd, stdin = self._cwd(request.folder), _stdin(client)
+        self._used_shell = True
+        command = Command(header.call, request, self._shell.bash, self._shell.script(request, cwd, stdin), client)
+        self._meter.begin(limit)
+        self._watch.begin(command)
+        try:
+            result = command.execute()
+        finally:
+            self._watch.end()
+            self._meter.end()
+        return command.last_frames(result) if command.reason is None else ending(command.reason)
+
+    def _cwd(self, path: str) -> str:
+        os.close(self._tree.folder(path))
+        return f"{HOME}/{normalise(path)}".rstrip("/")
+
+
+def _header_bytes(message: bytes, handles: list[int]) -> bytes:
+    if len(handles) == 1:
+        return message[1:]
+    with open(handles[1], "rb") as long_header:
+        return long_header.read(wire.MAX_PAYLOAD)
+
+
+def _sender(client: socket.socket) -> Callable[[bytes], None]:
+    return lambda data: client.sendall(wire.encode(wire.DATA, data))
+
+
+def _stdin(client: socket.socket) -> bytes:
+    data = bytearray()
+    for part in wire.read_body(client):
+        data += part
+        if len(data) > STDIN_MAX:
+            raise ToolError("tool.too_large", "Standard input is larger than 1 MiB.")
+    return bytes(data)
+
+
+def _resident_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,43 @@
+"""Reading: one view, lists by label, the events of an id. Nothing here locks, writes or counts as use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from environments.models import Effect, Environment
+from environments.services.present import etag, present
+from environments.services.rows import Facts, facts_of
+from nylorun.kernel.errors import NotFound
+
+PAGE = 200
+
+
+def read_environment(environment_id: str) -> tuple[dict[str, Any], str]:
+    """The view and its ETag; missing or being deleted is the opaque 404."""
+    row = live_row(environment_id)
+    return present(row, facts_of(row)), etag(row)
+
+
+def live_row(environment_id: str) -> Environment:
+    """The live row, unlocked: what it says may have changed by the time it is read."""
+    row = Environment.objects.live().named(environment_id).first()
+    if row is None:
+        raise NotFound
+    return row
+
+
+def list_page(labels: dict[str, str], after: str, size: int) -> list[dict[str, Any]]:
+    """Up to ``size`` views of live rows with every label, by id, beginning after the id ``after``."""
+    rows = list(Environment.objects.live().labelled(labels).filter(pk__gt=after).order_by("pk")[:size])
+    return [present(row, facts) for row, facts in _with_facts(rows)]
+
+
+def _with_facts(rows: Iterable[Environment]) -> Iterator[tuple[Environment, Facts]]:
+    rows = list(rows)
+    common = facts_of(None)
+    uids = [row.uid for row in rows if row.kind != "none"]
+    busy = set(Effect.objects.busy_among(uids, common.now))
+    for row in rows:
+        yield row, replace(common, busy=row.uid in busy)

@@ -1,0 +1,141 @@
+"""What the schedules pick and mark, in bounded batches; every row is its own transaction, looked at again under its
+lock.
+
+Reads are not use. Nothing here trusts a list that was read without a lock: it only says where to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Count, Q
+
+from environments import lifecycle
+from environments.models import Environment
+from environments.services.delete import cancel_operations, erase
+from environments.services.rows import ask_reconcile, facts_of, hold_row
+from nylorun.db.tx import Tx, database_now, transact
+from nylorun.tenant.store import hold_environment_count
+
+BATCH = 100
+BUSY_AGAIN = timedelta(seconds=60)
+ENGINE_STALE = timedelta(minutes=6)
+
+
+def idle_candidates(limit: int = 1000) -> list[str]:
+    """Pods whose idle timer ran out, by that time: their reconcile with trigger ``idle`` decides."""
+    now = database_now()
+    rows = Environment.objects.filter(desired="running", observed__in=("creating", "running"), idle_at__lte=now)
+    return list(rows.order_by("idle_at").values_list("pk", flat=True)[:limit])
+
+
+def unused_candidates(limit: int = BATCH) -> list[str]:
+    """Environments whose ``deleteAfter`` is due for a look, oldest first."""
+    rows = Environment.objects.live().filter(delete_check_at__lte=database_now())
+    return list(rows.order_by("delete_check_at").values_list("pk", flat=True)[:limit])
+
+
+def delete_unused(environment_id: str) -> bool:
+    """Delete one Environment if it is unused under its lock; else note when to look again. True when deleted."""
+
+    def work(tx: Tx) -> bool:
+        row = hold_row(tx, environment_id, to_delete=True)
+        after = None if row is None else lifecycle.delete_after(row.recipe)
+        if row is None or not row.live:
+            return False
+        if after is None:
+            row.write(delete_check_at=None)
+            return False
+        hold_environment_count(tx)
+        cancel_operations(tx, row)
+        facts = facts_of(row, tx)
+        due = row.last_used_at + after
+        if due > facts.now:
+            row.write(delete_check_at=due)
+            return False
+        if facts.busy or lifecycle.refusing_lease(row, facts.now):
+            row.write(delete_check_at=facts.now + BUSY_AGAIN)
+            return False
+        erase(tx, row, facts, payload={"reason": "unused"})
+        return True
+
+    return transact(work)
+
+
+def stale_pods(stale: timedelta, limit: int = 1000) -> list[str]:
+    """Pods that change and have not moved for ``stale``: a lost message costs them no more than that."""
+    before = database_now() - stale
+    moving = (
+        Q(desired="deleted")
+        | Q(retiring__isnull=False)
+        | Q(observed="creating")
+        | (Q(desired="suspended") & ~Q(observed__in=("suspended", "lost")))
+    )
+    rows = Environment.objects.filter(moving, kind="pod", updated_at__lte=before)
+    return list(rows.order_by("updated_at").values_list("pk", flat=True)[:limit])
+
+
+@dataclass(frozen=True, slots=True)
+class QuietEngine:
+    """A running pod whose Engine missed its renewal."""
+
+    environment_id: str
+    address: str
+    epoch: int
+
+
+def quiet_engines(limit: int = 500) -> list[QuietEngine]:
+    """Running pods whose Engine was not seen for six minutes; a quiet fleet that renews costs nothing."""
+    before = database_now() - ENGINE_STALE
+    rows = Environment.objects.filter(
+        desired="running", observed="running", engine_seen_at__lte=before, engine_address__isnull=False
+    )
+    found = rows.values_list("pk", "engine_address", "host_epoch")[:limit]
+    return [QuietEngine(id, str(address), epoch or 0) for id, address, epoch in found]
+
+
+def ask_for_look(environment_id: str) -> None:
+    """Promise a reconcile for one row, in a transaction of its own."""
+
+    def work(tx: Tx) -> None:
+        if hold_row(tx, environment_id) is not None:
+            ask_reconcile(tx, environment_id)
+
+    transact(work)
+
+
+def engine_answered(environment_id: str, epoch: int) -> None:
+    """A ping of a quiet Engine was answered."""
+    now = database_now()
+    Environment.objects.named(environment_id).filter(host_epoch=epoch).update(engine_seen_at=now)
+
+
+def known_pod_names() -> set[str]:
+    """Every Sandbox object's name a row holds, as its current or its retiring one."""
+    names: set[str] = set()
+    for current, retiring in Environment.objects.filter(kind="pod").values_list("k8s_name", "retiring"):
+        names.update(name for name in (current, retiring) if name)
+    return names
+
+
+def unknown_workspaces(uids: Iterable[UUID]) -> list[UUID]:
+    """Of these workspaces, those whose row does not exist."""
+    asked = set(uids)
+    return sorted(asked - set(Environment.objects.filter(uid__in=asked).values_list("uid", flat=True)))
+
+
+def census() -> dict[tuple[str, str], int]:
+    """How many Environments there are by kind and state, for metrics."""
+    rows = Environment.objects.values_list("kind", "observed").annotate(number=Count("pk")).order_by()
+    return {(kind, observed or "ready"): number for kind, observed, number in rows}
+
+
+def oldest_deletion(now: datetime) -> float:
+    """Age in seconds of the oldest deletion whose machine is still going; 0 without one."""
+    oldest = (
+        Environment.objects.filter(desired="deleted").order_by("updated_at").values_list("updated_at", flat=True)
+    ).first()
+    return 0.0 if oldest is None else (now - oldest).total_seconds()

@@ -1,0 +1,149 @@
+"""Envelope encryption: how a value is kept so that only the keyring of this Tenant opens it.
+
+* A keyring is one or more keys of 32 bytes; the first is active and seals, every one opens. ``kek_id`` is the hex
+  SHA-256 of a key; what wraps is not the key itself but HKDF-SHA256 of it, bound to the Tenant.
+* Each value gets a random data key of its own: AES-256-GCM over the value with the associated data, and AES-256-GCM
+  over the data key. Moving a sealed value to another place (other associated data) makes it unreadable.
+* Every failure to open is :class:`Unreadable`, with one text; it says nothing about why.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from nylorun.kernel.canonical import canonical
+from nylorun.kernel.errors import ServiceUnavailable
+
+KEY_BYTES = 32
+_NONCE, _TAG, _KEK_ID = 12, 16, 32
+_WRAPPED = _NONCE + KEY_BYTES + _TAG
+_FORMAT = b"\x01"
+_HEAD = len(_FORMAT) + _KEK_ID + _NONCE + _WRAPPED
+
+
+class KeyringError(Exception):
+    """The keyring's text is no keyring; the message never shows a key."""
+
+
+class Unreadable(ServiceUnavailable):
+    """A sealed value could not be opened: another key, another place, or damaged bytes."""
+
+    def __init__(self) -> None:
+        super().__init__("The secret could not be read.")
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed value in its parts; ``bytes()`` of it is what one column holds."""
+
+    kek_id: str
+    nonce: bytes
+    wrapped_dek: bytes
+    ciphertext: bytes
+
+    def __bytes__(self) -> bytes:
+        return _FORMAT + bytes.fromhex(self.kek_id) + self.nonce + self.wrapped_dek + self.ciphertext
+
+    @classmethod
+    def parse(cls, blob: bytes) -> Sealed:
+        """The parts of ``bytes(sealed)``; raises :class:`Unreadable` for anything else."""
+        blob = bytes(blob)
+        if len(blob) < _HEAD + _TAG or not blob.startswith(_FORMAT):
+            raise Unreadable
+        kek, rest = blob[1 : 1 + _KEK_ID], blob[1 + _KEK_ID :]
+        nonce, wrapped, ciphertext = rest[:_NONCE], rest[_NONCE : _NONCE + _WRAPPED], rest[_NONCE + _WRAPPED :]
+        return cls(kek.hex(), nonce, wrapped, ciphertext)
+
+
+class Keyring:
+    """The keys of one process, for one Tenant. It has no readable form: neither ``repr`` nor pickling shows a key."""
+
+    def __init__(self, keys: Iterable[bytes], tenant: str) -> None:
+        self._wrapping: dict[str, AESGCM] = {}
+        for key in keys:
+            if len(key) != KEY_BYTES:
+                raise KeyringError(f"Each key of the keyring has {KEY_BYTES} bytes; one has {len(key)}.")
+            self._wrapping[hashlib.sha256(key).hexdigest()] = AESGCM(_wrapping_key(key, tenant))
+        if not self._wrapping:
+            raise KeyringError("The keyring holds no key.")
+        self.active: str = next(iter(self._wrapping))
+        """The ``kek_id`` that seals."""
+
+    @property
+    def kek_ids(self) -> tuple[str, ...]:
+        """The ids of all keys, the active one first."""
+        return tuple(self._wrapping)
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {len(self._wrapping)} keys>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a keyring stays in its process")
+
+    def seal(self, plaintext: bytes, aad: Mapping[str, Any]) -> Sealed:
+        """Seal ``plaintext`` for the place that ``aad`` names."""
+        data_key, nonce = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(_NONCE)
+        ciphertext = AESGCM(data_key).encrypt(nonce, plaintext, canonical(dict(aad)).encode())
+        return Sealed(self.active, nonce, self._wrap(data_key), ciphertext)
+
+    def open_sealed(self, sealed: Sealed | bytes, aad: Mapping[str, Any]) -> bytes:
+        """The plaintext; raises :class:`Unreadable`."""
+        parts = sealed if isinstance(sealed, Sealed) else Sealed.parse(sealed)
+        data_key = self._unwrap(parts)
+        try:
+            return AESGCM(data_key).decrypt(parts.nonce, parts.ciphertext, canonical(dict(aad)).encode())
+        except (InvalidTag, ValueError):
+            raise Unreadable from None
+
+    def rewrap(self, sealed: Sealed | bytes) -> Sealed:
+        """The same ciphertext with its data key wrapped by the active key; raises :class:`Unreadable`."""
+        parts = sealed if isinstance(sealed, Sealed) else Sealed.parse(sealed)
+        return Sealed(self.active, parts.nonce, self._wrap(self._unwrap(parts)), parts.ciphertext)
+
+    def _wrap(self, data_key: bytes) -> bytes:
+        nonce = secrets.token_bytes(_NONCE)
+        return nonce + self._wrapping[self.active].encrypt(nonce, data_key, None)
+
+    def _unwrap(self, sealed: Sealed) -> bytes:
+        wrapping = self._wrapping.get(sealed.kek_id)
+        if wrapping is None or len(sealed.wrapped_dek) != _WRAPPED:
+            raise Unreadable
+        try:
+            return wrapping.decrypt(sealed.wrapped_dek[:_NONCE], sealed.wrapped_dek[_NONCE:], None)
+        except InvalidTag:
+            raise Unreadable from None
+
+
+def parse_keyring(text: str, tenant: str) -> Keyring:
+    """The keyring of a setting: base64 keys separated by commas or white space, or ``file:<path>`` of such a text."""
+    if text.startswith("file:"):
+        path = Path(text.removeprefix("file:"))
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise KeyringError(f"The keyring file {path} cannot be read: {error.strerror}.") from None
+    return Keyring([_key(word) for word in text.replace(",", " ").split()], tenant)
+
+
+def _key(word: str) -> bytes:
+    try:
+        return base64.b64decode(word, validate=True)
+    except (binascii.Error, ValueError):
+        raise KeyringError("Each key of the keyring is base64 of 32 bytes.") from None
+
+
+def _wrapping_key(key: bytes, tenant: str) -> bytes:
+    info = f"nylorun/vault/1/{tenant}".encode()
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(key)

@@ -1,0 +1,109 @@
+"""The `nylorun` command from outside: its usage, its refusals, and that it is a guest."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nylorun
+from nylorun.cli.main import main, parser
+from nylorun.embedded.installation import Installation
+from tests.embedded.support import ROOT
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (sys.executable, "-m", "nylorun", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_help_names_every_verb_and_the_version_is_printed() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert all(verb in shown.stdout for verb in ("up", "keys", "manage"))
+    assert run("--version").stdout == f"nylorun {nylorun.__version__}\n"
+
+
+@pytest.mark.parametrize("wrong", [[], ["dance"], ["up", "--port", "70000"], ["up", "--driver", "docker"], ["keys"]])
+def test_wrong_usage_ends_with_2(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(wrong)
+    assert ended.value.code == 2
+
+
+def test_up_has_sensible_defaults() -> None:
+    arguments = parser().parse_args(["up"])
+    assert (arguments.data_dir, arguments.port, arguments.driver) == (Path("data"), 8000, "local")
+
+
+def test_manage_hands_everything_after_the_dashes_on() -> None:
+    arguments = parser().parse_args(["manage", "--data-dir", "d", "--", "migrate", "--plan", "--data-dir", "x"])
+    assert arguments.command == ["migrate", "--plan", "--data-dir", "x"]
+    assert arguments.data_dir == Path("d")
+
+
+def test_the_command_imports_neither_django_nor_what_it_runs() -> None:
+    code = (
+        "import sys, nylorun.cli.main\n"
+        "rooms = {'django', 'celery', 'redis', 'psycopg', 'environments', 'manifests', 'vault', 'workers'}\n"
+        "print(sorted(rooms & {name.partition('.')[0] for name in sys.modules}))\n"
+    )
+    shown = subprocess.run((sys.executable, "-c", code), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
+
+
+def test_a_second_up_on_the_folder_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+    installation = Installation(tmp_path / "data")
+    installation.connection.write_text("of the first")
+    with installation.lock():
+        second = run("up", "--data-dir", str(installation.folder), "--port", "0")
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"nylorun: {installation.folder} is in use by another nylorun (pid {os.getpid()})")
+    assert installation.connection.read_text() == "of the first"
+
+
+def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = run("up", "--data-dir", str(tmp_path / "data"), "--port", str(port))
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"nylorun: port {port} on 127.0.0.1: Address already in use; choose another with --port\n"
+    )
+    assert not (tmp_path / "data/postgres").exists()
+
+
+@pytest.mark.parametrize("verb", [["keys", "list"], ["keys", "create", "app"], ["manage"]])
+def test_keys_and_manage_refuse_a_folder_that_is_none_of_ours_and_leave_it_alone(
+    tmp_path: Path, verb: list[str]
+) -> None:
+    folder = tmp_path / "none"
+    refused = run(*verb, "--data-dir", str(folder), *(["--", "check"] if verb == ["manage"] else []))
+    assert refused.returncode == 1
+    assert f"{folder} is no data folder of nylorun" in refused.stderr
+    assert not folder.exists()
+
+
+def test_a_signal_during_the_start_ends_it_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with subprocess.Popen(
+        (sys.executable, "-m", "nylorun", "up", "--data-dir", str(folder), "--port", "0", "--driver", "fake"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as up:
+        assert up.stdout is not None
+        assert "postgres ready" in up.stdout.readline()
+        up.send_signal(signal.SIGTERM)
+        lines = [line[9:].split() for line in up.stdout.read().splitlines()]
+        assert up.wait(20) == 0
+    assert [line[0] for line in lines if "ended" in line][-1] == "postgres"
+    assert not (folder / "connection.json").exists()
+    assert list((folder / "run").glob("*.pid")) == []

@@ -1,0 +1,195 @@
+"""The supervisor over stand-ins: restarts, the order and bound of an end, and what a killed supervisor leaves."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nylorun.embedded.parts import Part
+from nylorun.embedded.processes import Command, Identity
+from nylorun.embedded.supervisor import PartFailed, Supervisor
+from tests.embedded.standin import PARENT, PLAIN, STUBBORN, part, supervisor, table
+from tests.embedded.support import ROOT, eventually, identity, kill
+
+Started = Callable[[list[Part]], Supervisor]
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def started(tmp_path: Path, lines: list[str]) -> Iterator[Started]:
+    """Start a table; whatever the test does, its parts end with the test."""
+    made: list[Supervisor] = []
+
+    def start(parts: list[Part]) -> Supervisor:
+        watched = supervisor(tmp_path, parts, lines)
+        made.append(watched)
+        watched.begin({entry.stage for entry in parts})
+        watched.wait_ready()
+        return watched
+
+    yield start
+    for watched in made:
+        watched.stop()
+
+
+def until(watched: Supervisor, done: Callable[[], bool], seconds: float = 15.0) -> None:
+    """Let the supervisor work until `done`."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        watched.step(0.05)
+
+
+def test_a_killed_part_is_started_again(started: Started, lines: list[str]) -> None:
+    watched = started([part("one", 0, PLAIN), part("two", 0, PLAIN)])
+    killed, other = watched.process("one"), watched.process("two")
+    killed.kill()
+    until(watched, lambda: "one died (SIGKILL), starting it again now" in lines)
+    until(watched, lambda: len([line for line in lines if line.startswith("one ready")]) == 2)
+    assert watched.process("one").pid != killed.pid
+    assert watched.process("two").pid == other.pid
+
+
+def test_a_part_that_keeps_dying_is_started_again_after_longer_and_longer_pauses(
+    started: Started, lines: list[str]
+) -> None:
+    watched = started([part("loop", 0, "import sys; sys.exit(3)")])
+    until(watched, lambda: len([line for line in lines if "died" in line]) == 4)
+    assert [line for line in lines if "died" in line] == [
+        "loop died (exit code 3), starting it again now",
+        "loop died (exit code 3), starting it again in 0.5 s",
+        "loop died (exit code 3), starting it again in 1.0 s",
+        "loop died (exit code 3), starting it again in 2.0 s",
+    ]
+
+
+def test_a_part_that_cannot_be_prepared_again_does_not_end_the_others(
+    started: Started, lines: list[str], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    sound = part("one", 0, PLAIN)
+
+    def prepare() -> Command:
+        if broken.exists():
+            raise OSError("no space left")
+        return sound.prepare()
+
+    watched = started([Part(name="one", stage=0, prepare=prepare), part("two", 0, PLAIN)])
+    broken.touch()
+    watched.process("one").kill()
+    until(watched, lambda: any("one cannot be started: no space left" in line for line in lines))
+    assert identity(watched.process("two").pid).alive()
+
+
+def test_a_part_that_ends_before_it_is_ready_fails_the_start_with_the_end_of_its_log(started: Started) -> None:
+    with pytest.raises(PartFailed, match=r"(?s)bad ended \(exit code 1\).*what went wrong"):
+        started([part("bad", 0, "import sys; sys.exit('what went wrong')", shown=Path("/nonexistent"))])
+
+
+def test_a_start_returns_when_all_its_parts_are_ready(started: Started, lines: list[str], tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    code = f"import pathlib, signal; pathlib.Path({str(mark)!r}).touch(); signal.pause()"
+    started([part("late", 0, code, shown=mark), part("at-once", 1, PLAIN)])
+    assert mark.exists()
+    assert sorted(line.split()[0] for line in lines) == ["at-once", "late"]
+
+
+def test_the_end_comes_in_reverse_order_and_within_the_sum_of_the_graces(
+    started: Started, lines: list[str], tmp_path: Path
+) -> None:
+    watched = started(table(tmp_path))
+    near, far = (identity(int(pid)) for pid in (tmp_path / "children").read_text().split())
+    eventually(lambda: "set" in (tmp_path / "logs/stubborn.log").read_text())
+    lines.clear()
+    began = time.monotonic()
+    watched.stop()
+    try:
+        assert time.monotonic() - began < 3.0 + 1.0
+        assert lines == ["parent ended (SIGTERM)", "stubborn ended (SIGKILL)", "plain ended (SIGTERM)"]
+        assert list((tmp_path / "run").iterdir()) == []
+        assert not near.alive()  # of the part's process group
+        assert far.alive()  # of a session of its own, as a local pod is
+    finally:
+        kill(far, signal.SIGKILL)
+
+
+def test_what_a_killed_part_leaves_in_its_group_is_killed_before_it_starts_again(
+    started: Started, tmp_path: Path
+) -> None:
+    children = tmp_path / "children"
+    first = part("parent", 0, PARENT, str(children), STUBBORN)
+    commands = iter([first.prepare(), part("parent", 0, PLAIN).prepare()])
+    watched = started(
+        [Part(name="parent", stage=0, prepare=lambda: next(commands), ready=lambda pid: children.exists())]
+    )
+    near, far = (identity(int(pid)) for pid in children.read_text().split())
+    old = watched.process("parent")
+    try:
+        old.kill()
+        until(watched, lambda: old.returncode is not None)
+        assert not near.alive()
+        assert far.alive()
+    finally:
+        kill(far, signal.SIGKILL)
+
+
+def test_a_killed_supervisor_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
+    first = run_standin(tmp_path)
+    left = parts_of(tmp_path)
+    near, far = (identity(int(pid)) for pid in (tmp_path / "children").read_text().split())
+    (tmp_path / "children").unlink()
+    first.kill()
+    first.communicate()
+    eventually(lambda: not left["plain"].alive())  # the kernel asked it to end
+    assert left["stubborn"].alive()  # it was asked, and did not obey
+
+    second = run_standin(tmp_path)
+    pods = [far]
+    try:
+        assert not left["stubborn"].alive()
+        assert not near.alive()
+        assert far.alive()
+        assert all(found.alive() for found in parts_of(tmp_path).values())
+    finally:
+        pods.append(identity(int((tmp_path / "children").read_text().split()[1])))
+        second.kill()
+        second.communicate()
+        supervisor(tmp_path, table(tmp_path), []).end_leftovers()
+        for pod in pods:
+            kill(pod, signal.SIGKILL)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_number_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
+    with subprocess.Popen((sys.executable, "-c", PLAIN), start_new_session=True) as stranger:
+        watched = supervisor(tmp_path, [part("one", 0, PLAIN)], [])
+        now = identity(stranger.pid)
+        (tmp_path / "run/one.pid").write_text(f"{now.pid} {now.started}0\n")
+        watched.end_leftovers()
+        assert now.alive()
+        assert not (tmp_path / "run/one.pid").exists()
+        stranger.kill()
+
+
+def run_standin(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        (sys.executable, "-m", "tests.embedded.standin", str(folder)), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "all ready\n":
+        assert line, "the supervisor ended"
+    eventually(lambda: "set" in (folder / "logs/stubborn.log").read_text())
+    return process
+
+
+def parts_of(folder: Path) -> dict[str, Identity]:
+    found = {path.stem: path.read_text().split() for path in (folder / "run").glob("*.pid")}
+    return {name: Identity(int(pid), started) for name, (pid, started) in found.items()}

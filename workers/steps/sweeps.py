@@ -1,0 +1,155 @@
+"""The sweep: what no message reached. Every step is bounded; a failing one does not stop the others.
+
+The first error is raised at the end, so that an operator sees it and the next beat tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+from environments.compute.channel import EngineChannel
+from environments.compute.contract import Interrupted, NoAnswer, NotAccepted
+from environments.compute.registry import registry
+from environments.services import calls, operations
+from environments.services import sweep as rows
+from nylorun import config
+from nylorun.db.tx import transact
+from nylorun.kernel.clock import monotonic
+from nylorun.record import outbox
+from nylorun.tenant.store import installation_id
+from workers.steps.relay import drain
+
+log = logging.getLogger(__name__)
+
+BUDGET = 30.0
+ORPHAN_AGE = 600.0
+ORPHAN_KEEP = 7 * 86_400.0
+PING_SECONDS = 2.0
+REMOVE_SECONDS = 300.0
+
+
+class _Sightings:
+    """Workspaces without a row that the last pass saw: only what is seen so twice is removed."""
+
+    workspaces: frozenset[UUID] = frozenset()
+
+
+def sweep() -> None:
+    """Every step in its order."""
+    first: Exception | None = None
+    for step in STEPS:
+        try:
+            step()
+        except Exception as error:
+            log.exception("sweep step %s failed", step.__name__)
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def lapsed_operations() -> None:
+    """Start again what a dead worker left, and what is due."""
+    operations.hand_out_due()
+
+
+def lapsed_calls() -> None:
+    """Calls whose process is gone make nothing busy; their rows go."""
+    while calls.remove_lapsed() > 0:
+        continue
+
+
+def stray_workspaces() -> None:
+    """Virtual workspaces whose ``uid`` no row has, seen so twice: removed."""
+    channel = EngineChannel(config.current().virtual_engine)
+    try:
+        answer = channel.call("list_workspaces", {}, call_id="sweep", epoch=0, time_limit_s=REMOVE_SECONDS)
+    except (NotAccepted, Interrupted):
+        return
+    listed = (answer.output or {}).get("workspaces")
+    found = {UUID(uid) for uid in listed} if isinstance(listed, dict) else set()
+    unknown = frozenset(rows.unknown_workspaces(found))
+    for uid in sorted(unknown & _Sightings.workspaces):
+        drop_workspace(uid)
+    _Sightings.workspaces = unknown
+
+
+def stale_pods() -> None:
+    """Pods that should have moved by now are looked at; quiet Engines are pinged first."""
+    for environment_id in rows.stale_pods(timedelta(seconds=config.current().stale_row_seconds)):
+        rows.ask_for_look(environment_id)
+    for engine in rows.quiet_engines():
+        if answers(engine.address):
+            rows.engine_answered(engine.environment_id, engine.epoch)
+        else:
+            rows.ask_for_look(engine.environment_id)
+
+
+def orphaned_objects() -> None:
+    """Sandbox objects of this installation that no row names: the machine goes first, its volume a week later."""
+    settings = config.current()
+    driver = registry.driver(settings.driver, settings.data_dir, installation_id())
+    try:
+        listing = driver.list()
+    except NoAnswer:
+        return
+    known = rows.known_pod_names()
+    for name in sorted((listing.objects.keys() | listing.volumes.keys()) - known):
+        age = max(listing.objects.get(name, 0.0), listing.volumes.get(name, 0.0))
+        if name in listing.objects and age >= ORPHAN_AGE:
+            log.warning("removing the machine %s that no row names", name)
+            driver.delete(name, keep_volume=True)
+        elif name not in listing.objects and age >= ORPHAN_KEEP:
+            log.warning("removing the volume %s that no row names", name)
+            driver.delete(name)
+
+
+def delete_unused() -> None:
+    """Delete what was unused for its ``deleteAfter``, batch after batch, for at most 30 s."""
+    deadline = monotonic() + BUDGET
+    while monotonic() < deadline:
+        candidates = rows.unused_candidates()
+        for environment_id in candidates:
+            rows.delete_unused(environment_id)
+        if len(candidates) < rows.BATCH:
+            return
+
+
+STEPS: tuple[Callable[[], object], ...] = (
+    drain,
+    lapsed_operations,
+    lapsed_calls,
+    stray_workspaces,
+    stale_pods,
+    orphaned_objects,
+    delete_unused,
+)
+
+
+def remove_workspace(uid: str) -> None:
+    """Remove one workspace and settle the outbox row that asked for it."""
+    key = f"workspace.remove:{uid}"
+    posts = outbox.posts_of(key)
+    drop_workspace(UUID(uid))
+    transact(lambda tx: outbox.settle(tx, key, posts))
+
+
+def drop_workspace(uid: UUID) -> None:
+    """Have the virtual Engine remove a workspace for good; raises when it does not answer."""
+    channel = EngineChannel(config.current().virtual_engine)
+    answer = channel.call(
+        "drop", {}, call_id=f"drop-{uid}", epoch=0, time_limit_s=REMOVE_SECONDS, workspace=str(uid), limits={}
+    )
+    if answer.kind != "completed":
+        raise NoAnswer(f"workspace {uid} could not be removed: {answer.message}")
+
+
+def answers(address: str) -> bool:
+    """Whether the Engine at this address answers a ping."""
+    try:
+        answer = EngineChannel(address).call("ping", {}, call_id="ping", epoch=0, time_limit_s=PING_SECONDS)
+    except (NotAccepted, Interrupted):
+        return False
+    return answer.kind == "completed"
