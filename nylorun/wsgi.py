@@ -12,6 +12,8 @@ from typing import Any
 
 from django.core.wsgi import get_wsgi_application
 
+from nylorun.access import keyring
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nylorun.settings.prod")
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -39,3 +41,4 @@ def on_raw_paths(inner: Application) -> Application:
 
 
 application = on_raw_paths(get_wsgi_application())
+keyring.current()  # a process without a usable keyring does not start

@@ -19,6 +19,7 @@ from environments.compute.contract import Answer
 from environments.services.calls import Workplace
 from environments.tools.files import FILE_SECONDS, workspace_of
 from environments.tools.streaming import Client, frames, run_beside, sse, wait_for_start
+from nylorun.http.body import BODY_MAX
 from nylorun.http.openapi import describes
 from nylorun.http.prefer import idempotency_key
 from nylorun.http.view import ApiView
@@ -43,8 +44,8 @@ class ToolView(ApiView):
         if model is None:
             raise NotFound
         query = self.query(ToolQuery)
-        # A write may be large and may hold any character; what a Secret or a path may not hold is checked by its shape.
-        body = self.body(model, limit=WRITE_BODY_MAX, nul=True) if model is Write else self.body(model, nul=True)
+        # Content and standard input may hold any character, escaped in JSON; their own bounds are their shapes'.
+        body = self.body(model, limit=WRITE_BODY_MAX if model in (Bash, Write) else BODY_MAX, nul=True)
         self._refuse_what_turns_have(query, body)
         call = CallTool(environment_id, name, canonical_hash({"tool": name, "input": body.args()}))
         if isinstance(body, Bash) and "text/event-stream" in (self.header("Accept") or ""):

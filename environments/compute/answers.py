@@ -1,7 +1,8 @@
 """What an Engine may answer, checked: shapes, types and sizes of every operation's result.
 
 A reader may rely on:
-  * an :class:`Answer` that ``checked`` gives has the members the operation promises, of the right types, and no others;
+  * an :class:`Answer` that ``checked`` gives has what the operation promises, of the right types, and nothing
+    unknown;
   * anything else is ``ValueError``; texts of failures are cut to ``MESSAGE_MAX`` characters.
 """
 
@@ -55,6 +56,10 @@ def _are_workspaces(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(age, int | float) and age >= 0 for age in value.values())
 
 
+def _is_confinement(value: object) -> bool:
+    return isinstance(value, dict) and len(value) <= 8 and all(isinstance(item, int) for item in value.values())
+
+
 _PATH, _NUMBER, _TIME = _text(PATH_MAX), _whole(_NUMBER_MAX), _text(40)
 _ENTRY: dict[str, Check] = {
     "path": _PATH,
@@ -83,6 +88,8 @@ _OUTPUTS: dict[str, dict[str, Check]] = {
     "list_workspaces": {"workspaces": _are_workspaces},
 }
 
+_EXTRA: dict[str, dict[str, Check]] = {"ping": {"confined": _is_confinement}}
+
 
 def checked(op: str, payload: bytes) -> Answer:
     """The answer in the payload of an ``R`` frame. Raises ``ValueError`` for one the operation may not have."""
@@ -108,7 +115,8 @@ def _picked(op: str, output: dict[str, Any]) -> Mapping[str, Any]:
     for name, check in wanted.items():
         if name not in output or not check(output[name]):
             raise ValueError(f"{name} in the result of {op} is missing or wrong.")
-    return {name: output[name] for name in wanted}
+    extra = _EXTRA.get(op, {})
+    return {name: output[name] for name in (*wanted, *(name for name in extra if extra[name](output.get(name))))}
 
 
 def _failed(value: Mapping[str, Any]) -> Answer:

@@ -1,8 +1,7 @@
 """The control plane's end of the Engine channel: one call, one connection.
 
 An Engine is not trusted: what it sends is counted and checked before it is kept or passed on, and an answer beyond
-its limits ends the call as ``tool.failed``. Used by threads of the API and the workers; a channel holds no
-connection, so one object may be used by any number of threads at once.
+its limits ends the call as ``tool.failed``. A channel holds no connection, so many threads may use one at once.
 
 A reader may rely on:
   * :class:`NotAccepted` means that nothing has run; :class:`Interrupted` that something may have, and must not run
@@ -36,8 +35,7 @@ LOOK_SECONDS = 0.1  # how often a waiting call looks at its ``cancel``
 STREAM_MAX = 1 << 30  # of each output stream that is passed on while a command runs
 RECEIVE = 64 * 1024
 BASH_MARGIN_SECONDS = 15.0  # beyond a command's own limit: its Engine's grace, and slow machines
-_CONTINUATION = bytes(range(0x80, 0xC0))
-_CONTINUATION_BYTES = frozenset(bytes([byte]) for byte in _CONTINUATION)
+_CONTINUATION = bytes(range(0x80, 0xC0))  # of a UTF-8 character, after its first byte
 
 
 class _Broken(Exception):
@@ -302,7 +300,7 @@ class _Text:
         self._pass_on(self._decoder.decode(b"", final=True))
         kept = bytes(self._kept[-OUTPUT_CAP:])
         if self.received > len(kept):
-            kept = kept.lstrip(_CONTINUATION) if kept[:1] in _CONTINUATION_BYTES else kept
+            kept = kept.lstrip(_CONTINUATION)
         return kept.decode("utf-8", "replace")
 
     def _pass_on(self, text: str) -> None:
@@ -349,22 +347,18 @@ def run_bash(
     if answer.output is None:
         return answer
     produced = answer.output
-    lost = _lost(out, produced["stdoutBytes"]) or _lost(err, produced["stderrBytes"])
+    kept_back = produced["stdoutBytes"] != out.received or produced["stderrBytes"] != err.received
     if produced["timedOut"]:
         err.add_line(f"nylorun: timed out after {timeout_ms} ms")
     output = {
         "exitCode": 124 if produced["timedOut"] else produced["exitCode"],
         "stdout": out.close(),
         "stderr": err.close(),
-        "truncated": lost or max(out.received, err.received) > OUTPUT_CAP,
+        "truncated": kept_back or max(out.received, err.received) > OUTPUT_CAP,
         "timedOut": produced["timedOut"],
         "durationMs": produced["durationMs"],
     }
     return Answer("completed", output=output)
-
-
-def _lost(text: _Text, produced: object) -> bool:
-    return isinstance(produced, int) and produced > text.received
 
 
 def read_file(

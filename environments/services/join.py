@@ -70,7 +70,7 @@ def join(request: Join, status: SandboxStatus) -> Joined:
             change = lifecycle.lose(row, "volume_replaced")
             apply_change(tx, row, change, updated_at=later(row.updated_at, now))
             return None
-        _write(tx, row, request, now)
+        _write(tx, row, request, status, now)
         return Joined(row.id, row.host_epoch or 0, request.pod_uid)
 
     joined = transact(work)
@@ -94,7 +94,7 @@ def renew(environment_id: str, *, epoch: int, pod_uid: str) -> Joined:
     return transact(work)
 
 
-def _write(tx: Tx, row: Environment, request: Join, now: datetime) -> None:
+def _write(tx: Tx, row: Environment, request: Join, status: SandboxStatus, now: datetime) -> None:
     event = None if row.pod_uid == request.pod_uid else ("running" if row.pod_uid is None else "relaunched")
     patch: dict[str, Any] = {
         "host_epoch": (row.host_epoch or 0) + 1,
@@ -103,6 +103,7 @@ def _write(tx: Tx, row: Environment, request: Join, now: datetime) -> None:
         "engine_seen_at": now,
         "observed": "running",
         "reason": None,
+        "unenforced": list(status.unenforced),
         "updated_at": later(row.updated_at, now),
     }
     if row.volume_id is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nylorun
-from nylorun.cli import admin, up
+from nylorun.cli import admin, demo, up
 from nylorun.embedded.installation import CommandFailed, InUse
 from nylorun.embedded.places import PlaceError
 from nylorun.embedded.server import ServerFailed
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     _add_up(verbs)
     _add_keys(verbs)
     _add_manage(verbs)
+    _add_demo(verbs)
     return root
 
 
@@ -75,6 +76,16 @@ def _add_manage(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     _add_data_dir(verb)
     verb.add_argument("command", nargs="+", metavar="-- COMMAND [ARGUMENT ...]", help="the command and its arguments")
     verb.set_defaults(run=admin.manage)
+
+
+def _add_demo(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "demo",
+        help="walk one Environment of each kind through its life",
+        description="Start everything in a temporary folder, walk the main job over HTTP, and leave nothing behind. "
+        "Writes .nylorun/demo.json.",
+    )
+    verb.set_defaults(run=lambda arguments: demo.run())
 
 
 def _add_data_dir(verb: argparse.ArgumentParser) -> None:

@@ -4,7 +4,8 @@
   after a pause that doubles up to PAUSE_MAX_SECONDS. No part is ever given up.
 - `stop()` ends every part within the sum of the graces of the stages, each stage together, asked first, then killed.
 - Every part is a child leashed to the thread that runs the supervisor: when that is killed, they are asked to end by
-  the kernel. What is slow to obey is found by the next start through `run/<name>.pid` and ended before anything starts.
+  the kernel. What is slow to obey, or lost its leash by changing its user, is found by the next start through
+  `run/<name>.pid` and ended before anything starts.
 - A process that a part put into another session (the supervisor of a local pod) is not touched.
 - The output of a part goes to `logs/<name>.log`; every event is one line given to `say`.
 """

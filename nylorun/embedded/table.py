@@ -27,8 +27,9 @@ from nylorun.embedded.valkey import Valkey
 POSTGRES, VALKEY, ENGINE, WORKERS, BEAT, API = range(6)
 SERVERS = (POSTGRES, VALKEY)
 PROCESSES = (ENGINE, WORKERS, BEAT, API)
-API_THREADS = 32
-CELERY = (sys.executable, "-m", "celery", "-A", "workers.celery")
+API_THREADS = 128
+"""Half of them may wait for long work (NYLORUN_WAITING_CALLS); a waiting thread costs little and holds no connection."""
+CELERY = (sys.executable, "-m", "celery", "-A")
 WORKER_QUEUES = {"worker": ("control,sweep", 8), "worker-disk": ("disk,setup", 4)}
 PLAIN_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH")
 
@@ -57,7 +58,7 @@ class Servers:
         return [server for server in (self.postgres, self.valkey) if server is not None]
 
     def parts(self) -> list[Part]:
-        stages = {"postgres": (POSTGRES, 4.0), "valkey": (VALKEY, 2.0)}
+        stages = {"postgres": (POSTGRES, 4.0), "valkey": (VALKEY, 1.5)}
         return [server_part(server, *stages[server.name]) for server in self.embedded()]
 
 
@@ -95,10 +96,11 @@ def _worker(installation: Installation, environment: Mapping[str, str], name: st
         name=name,
         stage=WORKERS,
         prepare=lambda: Command(
-            (*CELERY, "worker", ready, *options, *quiet), env={**environment, "NYLORUN_READY_FILE": str(mark)}
+            (*CELERY, "workers.celery", "worker", ready, *options, *quiet),
+            env={**environment, "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker", "NYLORUN_READY_FILE": str(mark)},
         ),
         ready=lambda pid: probes.marked_ready(mark, pid),
-        grace=4.0,
+        grace=3.5,
     )
 
 
@@ -107,14 +109,15 @@ def _beat(installation: Installation, environment: Mapping[str, str]) -> Part:
     return Part(
         name="beat",
         stage=BEAT,
-        prepare=lambda: Command((*CELERY, "beat", *files), env=environment),
-        grace=1.0,
+        prepare=lambda: Command((*CELERY, "workers.beat", "beat", *files), env=environment),
+        grace=2.0,
     )
 
 
 def _api(environment: Mapping[str, str], listener: socket.socket) -> Part:
     port: int = listener.getsockname()[1]
     options = (
+        "--config=python:nylorun.access.gunicorn",
         "--worker-class=gthread",
         f"--workers={os.environ.get('NYLORUN_API_WORKERS', '1')}",
         f"--threads={os.environ.get('NYLORUN_API_THREADS', API_THREADS)}",

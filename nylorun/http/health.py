@@ -25,7 +25,7 @@ from nylorun.kernel.clock import monotonic
 
 BOUND = 2.0
 KEPT = 1.0
-OK, TIMEOUT, ERROR = "ok", "timeout", "error"
+OK, TIMEOUT, AWAY, ERROR = "ok", "timeout", "does not answer", "error"
 
 DatabaseCheck = Callable[[Any], str | None]
 
@@ -107,7 +107,7 @@ def _database_names() -> list[str]:
 
 
 def _look_at_database() -> dict[str, str]:
-    answers = dict.fromkeys(_database_names(), "database does not answer")
+    answers: dict[str, str] = {}
     parameters = connection.get_connection_params()
     for managed in ("pool", "cursor_factory", "context", "prepare_threshold", "server_side_binding"):
         parameters.pop(managed, None)
@@ -119,7 +119,8 @@ def _look_at_database() -> dict[str, str]:
             for name, check in _DatabaseChecks.named.items():
                 answers[name] = _answer(check, cursor)
     except psycopg.Error as error:
-        answers["database"] = TIMEOUT if isinstance(error, psycopg.errors.ConnectionTimeout) else "does not answer"
+        reason = TIMEOUT if isinstance(error, psycopg.errors.ConnectionTimeout) else AWAY
+        answers = {**dict.fromkeys(_database_names(), reason), **answers}
     return answers
 
 
@@ -138,7 +139,7 @@ def _look_at_broker() -> dict[str, str]:
     except redis.exceptions.TimeoutError:
         return {"broker": TIMEOUT}
     except redis.exceptions.RedisError:
-        return {"broker": "does not answer"}
+        return {"broker": AWAY}
     finally:
         client.close()
     return {"broker": OK}

@@ -1,4 +1,4 @@
-"""How the schema generator reads a view: :func:`describes` states what a method takes and gives, the rest follows.
+"""What a view method takes and gives: stated once with :func:`describes`, read by the schema generator and the door.
 
 Word, path parameters, the error form and the security scheme come from the view itself, so a route is in the document
 even when nobody described it. Models are named once for the whole document (:mod:`nylorun.http.docs`).
@@ -54,7 +54,7 @@ def describes(
     summary: str = "",
     body_types: tuple[str, ...] = ("application/json",),
 ) -> Callable[[F], F]:
-    """State what a view method takes and gives; changes nothing at run time."""
+    """State what a view method takes and gives; the door refuses all query parameters of a method without ``query``."""
 
     def mark(method: F) -> F:
         method.described = Description(body, query, answers or {}, summary, body_types)  # type: ignore[attr-defined]

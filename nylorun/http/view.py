@@ -25,7 +25,7 @@ from nylorun.http import protocol
 from nylorun.http.body import BODY_MAX, RawBody, read_document
 from nylorun.http.caller import Caller
 from nylorun.http.handler import JSON, answer_for
-from nylorun.http.openapi import DoorSchema
+from nylorun.http.openapi import DoorSchema, description_of
 from nylorun.http.paging import Listing
 from nylorun.http.paths import decoded, decoded_tail
 from nylorun.http.shape import Paging, Query, read_body, read_query
@@ -51,6 +51,9 @@ class ApiView(APIView):
     schema = DoorSchema()
 
     allowed: ClassVar[list[str]] = []
+    """Its methods, as ``Allow`` names them."""
+    _asked: ClassVar[frozenset[str]] = frozenset()
+    """Those of them that read query parameters."""
     _words_by_method: ClassVar[dict[str, tuple[Word, ...]]] = {}
 
     request: Request
@@ -59,6 +62,7 @@ class ApiView(APIView):
         super().__init_subclass__(**kwargs)
         has = {method for method in _METHODS if hasattr(cls, method.lower())}
         cls.allowed = [method for method in _METHODS if method in has or (method == "HEAD" and "GET" in has)]
+        cls._asked = frozenset(method for method in cls.allowed if description_of(cls, _implemented(method, has)).query)
         cls._words_by_method = {method: cls.words_of(method) for method in cls.allowed}
 
     @classmethod
@@ -75,6 +79,7 @@ class ApiView(APIView):
         self.headers: dict[str, str] = {}
         try:
             self._check_door(request)
+            self._check_query(request)
             handler = getattr(self, str(request.method).lower())
             response: HttpResponseBase = handler(self.request, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 the translator knows what each one means
@@ -92,6 +97,11 @@ class ApiView(APIView):
             return
         self.request = Request(request, authenticators=self.get_authenticators())
         self.caller.require(words, route)
+
+    def _check_query(self, request: HttpRequest) -> None:
+        asked = request.META.get("QUERY_STRING")
+        if asked and request.method not in self._asked and request.path_info.startswith("/v1/"):
+            read_query(Query, asked)
 
     @property
     def caller(self) -> Caller:
@@ -187,6 +197,11 @@ class ApiView(APIView):
         return f"{self.request.path_info} {json.dumps(normal, sort_keys=True)}"
 
 
+def _implemented(method: str, has: set[str]) -> str:
+    """The method that answers ``method``: ``GET`` does for ``HEAD``."""
+    return method if method in has else "GET"
+
+
 def to_json(data: Any) -> bytes:
     """The JSON bytes of an answer. Text that cannot be UTF-8 is a bug of the writer and fails here."""
     return _encode(data).encode()
@@ -201,9 +216,7 @@ def _plain(value: Any) -> Any:
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_plain).encode
 
 
-def _written(
-    member: str, first: list[Any], rest: Iterable[list[Any]], show: Callable[[Any], Any]
-) -> Iterator[bytes]:
+def _written(member: str, first: list[Any], rest: Iterable[list[Any]], show: Callable[[Any], Any]) -> Iterator[bytes]:
     """The pieces of one JSON object, a page each: a long list is in memory one page at a time."""
     yield to_json({member: [show(row) for row in first]})[:-2]
     for page in rest:

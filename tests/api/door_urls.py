@@ -13,11 +13,13 @@ from rest_framework.request import Request
 
 from nylorun.db.locks import StartOver
 from nylorun.http import words
+from nylorun.http.openapi import describes
 from nylorun.http.paging import Listing
 from nylorun.http.shape import Paging, Post, Query
 from nylorun.http.view import ApiView
 from nylorun.kernel.errors import InvalidRequest
-from nylorun.urls import handler400, handler404, handler500, urlpatterns as product
+from nylorun.urls import handler400, handler404, handler500
+from nylorun.urls import urlpatterns as product
 
 __all__ = ["handler400", "handler404", "handler500"]
 
@@ -67,6 +69,7 @@ class Numbers(ApiView):
     word = words.PUBLIC
     reads: list[Any] = []
 
+    @describes(query=Filters)
     def get(self, request: Request) -> HttpResponseBase:
         query = self.query(Filters)
 
@@ -117,6 +120,7 @@ class Asked(ApiView):
 
     word = words.PUBLIC
 
+    @describes(query=Flags)
     def get(self, request: Request) -> HttpResponse:
         return self.answer(self.query(Flags).model_dump())
 

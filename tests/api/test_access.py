@@ -5,11 +5,14 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 
+from nylorun.access import authentication
 from nylorun.access.authentication import key_hash
 from nylorun.access.gunicorn import pre_request
 from nylorun.access.models import Principal
@@ -93,10 +96,29 @@ def test_a_browser_may_not_use_an_application_key(api: Api) -> None:
     assert code(unknown.get(ME)) == (404, "not_found")
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_died_unused_costs_no_request() -> None:
+    """Pain 23: after a restart of the database the first look takes another connection."""
+    key = run("create_application", "a").strip()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    with psycopg.connect(**plain_parameters(), autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+    assert authentication._principal(key) == ("a", False)
+
+
+def plain_parameters() -> dict[str, Any]:
+    parameters = connection.get_connection_params()
+    return {name: parameters[name] for name in ("dbname", "user", "host", "password", "port") if name in parameters}
+
+
 # --- Subjects
 
 
-@pytest.mark.parametrize("subject", ["a", "ada@example.org", "Ada Lovelace, Countess", "~" * 200, "a" + " " * 198 + "b"])
+@pytest.mark.parametrize(
+    "subject", ["a", "ada@example.org", "Ada Lovelace, Countess", "~" * 200, "a" + " " * 198 + "b"]
+)
 def test_an_application_may_act_for_a_subject(api: Api, subject: str) -> None:
     """E-169, E-260: Subject and scopes by headers."""
     me = api.as_subject(subject, "sessions:own", "agents:read").get(ME).json
@@ -110,9 +132,12 @@ def test_a_malformed_or_reserved_subject_is_400(api: Api, subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scopes", [None, "", " ", "sessions:own ", " sessions:own", "sessions:own  agents:read", "sessions:own,agents:read"]
-    + ["SESSIONS:OWN", "admin", "sessions:own\tagents:read", "sessions:own admin"]
-)  # fmt: skip
+    "scopes",
+    [
+        *(None, "", " ", "sessions:own ", " sessions:own", "sessions:own  agents:read", "sessions:own,agents:read"),
+        *("SESSIONS:OWN", "admin", "sessions:own\tagents:read", "sessions:own admin"),
+    ],
+)
 def test_malformed_unknown_or_missing_scopes_are_400(api: Api, scopes: str | None) -> None:
     """E-169: names separated by single spaces, at least one."""
     sent = api.with_headers(Nylorun_Subject="ada", Nylorun_Scopes=scopes)

@@ -11,9 +11,10 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from django.db import connection
 from django.db.models import F
 
-from nylorun.access import signing
+from nylorun.access import keyring, signing
 from nylorun.access.keyring import canary_fault
 from nylorun.access.models import KeyringCanary, SigningKey
 from nylorun.access.signing import CALL, EGRESS, HOST, TokenInvalid, TokenKind, TokenOver, mint, verify
@@ -99,7 +100,9 @@ def test_times_are_kept_with_a_tolerance() -> None:
         {"b64": False},
     ],
 )
-def test_another_header_is_refused_before_the_signature(headers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_header_is_refused_before_the_signature(
+    headers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """E-168: alg, typ and a known kid, and nothing else in the header."""
     header, claims, signature = signed(good_claims(), {}).split(".")
     changed = json.loads(base64.urlsafe_b64decode(header + "==")) | headers
@@ -126,7 +129,15 @@ def test_a_foreign_or_changed_signature_is_refused() -> None:
     stranger = ec.generate_private_key(ec.SECP256R1())
     forged = jwt.encode(good_claims(), stranger, algorithm="ES256", headers={"kid": "k1", "typ": HOST.typ})
     richer = part(good_claims(sub="team-b/y"))
-    candidates = [forged, f"{header}.{richer}.{signature}", f"{header}.{claims}.", f"{header}.{claims}", "", "a.b.c", "é"]
+    candidates = [
+        forged,
+        f"{header}.{richer}.{signature}",
+        f"{header}.{claims}.",
+        f"{header}.{claims}",
+        "",
+        "a.b.c",
+        "é",
+    ]
     for candidate in candidates:
         with pytest.raises(TokenInvalid):
             verify(HOST, candidate, now=NOW)
@@ -172,7 +183,7 @@ def test_a_retired_key_verifies_what_it_signed_and_a_revoked_one_nothing() -> No
     assert [row.state for row in SigningKey.objects.order_by("kid")] == ["retired", "active"]
     assert verify(HOST, minted, now=NOW + timedelta(minutes=2))
     late = signed(good_claims(iat=int((NOW + timedelta(minutes=2)).timestamp())), {"kid": "k2"})
-    header, claims, signature = late.split(".")
+    _, claims, signature = late.split(".")
     with pytest.raises(TokenInvalid):
         verify(HOST, f"{part({'alg': 'ES256', 'kid': 'k1', 'typ': HOST.typ})}.{claims}.{signature}", now=NOW)
     SigningKey.objects.filter(kid="k1").update(state="revoked")
@@ -192,7 +203,9 @@ def test_the_public_halves_are_served() -> None:
     for key in keys:
         assert set(key) == {"kty", "crv", "kid", "use", "alg", "x", "y"}
     verifier = jwt.PyJWK(keys[1]).key
-    assert jwt.decode(token(), verifier, algorithms=["ES256"], audience=HOST.aud, options={"verify_exp": False, "verify_iat": False})
+    assert jwt.decode(
+        token(), verifier, algorithms=["ES256"], audience=HOST.aud, options={"verify_exp": False, "verify_iat": False}
+    )
 
 
 def test_the_private_half_is_sealed_for_its_row() -> None:
@@ -208,10 +221,6 @@ def test_the_private_half_is_sealed_for_its_row() -> None:
 
 def test_the_canary_tells_another_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     """E-69: a keyring or Tenant that is not this database's is found out."""
-    from django.db import connection  # noqa: PLC0415
-
-    from nylorun.access import keyring  # noqa: PLC0415
-
     with connection.cursor() as cursor:
         assert canary_fault(cursor) is None
         first = bytes(KeyringCanary.objects.get().sealed)

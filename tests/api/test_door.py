@@ -19,8 +19,9 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
-def door_routes(settings: Any) -> None:
+def door_routes(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.ROOT_URLCONF = "tests.api.door_urls"
+    monkeypatch.setattr(Features, "sandbox_pods", staticmethod(lambda: False))
 
 
 def code(answer: Answer) -> tuple[int, str]:
@@ -68,7 +69,7 @@ def test_a_served_protocol_is_answered(api: Api, sent: str) -> None:
     assert (answer.status, answer.headers["Nylorun-Protocol"]) == (200, sent)
 
 
-@pytest.mark.parametrize("sent", ["13", "17", "0", "-1", "1e1", "", " 14", "sixteen", "16.0", "9" * 40, "１６"])
+@pytest.mark.parametrize("sent", ["13", "17", "0", "-1", "1e1", "", " 14", "sixteen", "16.0", "9" * 40, "\uff11\uff16"])
 def test_another_protocol_is_426_with_the_range(api: Api, sent: str) -> None:
     """E-172: outside the range or not an integer is 426, which says what is served."""
     answer = api.get(ECHO, Nylorun_Protocol=sent)
@@ -275,75 +276,6 @@ def test_raw_bodies_are_streamed_and_bounded(db: Any) -> None:
     assert put("/v1/test/raw/a", iter([b"x" * 300] * 3)).json["size"] == 900
     for answer in (put("/v1/test/raw/a", b"x" * 1001), put("/v1/test/raw/a", iter([b"x" * 300] * 4))):
         assert answer.json["details"] == {"limit": "files", "limitBytes": 1000}
-
-
-# --- the path
-
-
-def test_routing_works_on_the_undecoded_path(api: Api) -> None:
-    """E-32: an id with a slash travels as one encoded segment."""
-    assert api.get("/v1/test/echo/team-a%2Fproj-42").json["id"] == "team-a/proj-42"
-    assert api.get("http://somewhere/v1/test/echo/team-a%2fproj-42?").json["id"] == "team-a/proj-42"
-    assert api.get("/v1/test/echo/team-a/proj-42").status == 404
-    assert api.get("/v1%2Ftest/echo/a").status == 404
-
-
-@pytest.mark.parametrize(
-    "segment",
-    ["%", "%2", "%zz", "%ff", "%c3%28", "a%00b", "..", ".", "%2e%2e", "..%2Fa", "a%2F..%2Fb", "a%2F%2Fb", "%2Fa", "a%2F"]
-    + ["-a", "a b", "a%20b", "%C3%A9", "é", "a" * 201, "a\\b", "~", "a;b", "a:b", "a%0a"],
-)
-def test_a_malformed_id_is_400(api: Api, segment: str) -> None:
-    """E-32, pain 25: what is no id of 1..200 never reaches a row, a path or a name."""
-    for answer in (api.get(f"/v1/test/echo/{segment}"), api.put(f"/v1/test/echo/{segment}", {})):
-        assert [path for path, _ in problems(answer)] == ["{id}"]
-
-
-@pytest.mark.parametrize("path", ["a%2Fb", "%2e", "..", "a/../b", "a/%2e%2e/b", "a//b", "a/", "%00", "%ff", "a/%"])
-def test_a_tail_with_another_segment_is_400(db: Any, path: str) -> None:
-    """Pain 25: each segment is decoded on its own; an encoded /, ., .. or NUL goes nowhere."""
-    assert [found for found, _ in problems(Api().put(f"/v1/test/raw/{path}"))] == ["{path}"]
-
-
-def test_a_tail_is_decoded_segment_by_segment(db: Any) -> None:
-    """E-32: names of files are text."""
-    segments = Api().put("/v1/test/raw/a%20b/%C3%A9/...").json["segments"]
-    assert segments == ["a b", "é", "..."]
-
-
-# --- the query
-
-
-@pytest.mark.parametrize(
-    ("query", "path", "message"),
-    [
-        ("size=x", "?size", "must be an integer"),
-        ("size=", "?size", "must be an integer"),
-        ("size=+1", "?size", "must be an integer"),
-        ("size=1_0", "?size", "must be an integer"),
-        ("size=01", "?size", "must be an integer"),
-        ("size=%31%30e1", "?size", "must be an integer"),
-        ("size=1&size=1", "?size", "must be sent once"),
-        ("on=yes", "?on", "must be true, 1, false or 0"),
-        ("on=", "?on", "must be true, 1, false or 0"),
-        ("on=TRUE", "?on", "must be true, 1, false or 0"),
-        ("other=1", "?other", "is not a parameter of this route"),
-        ("=1", "?", "is not a parameter of this route"),
-        ("name=%zz", "?", "holds a malformed percent-encoding"),
-        ("name=%ff", "?", "is not UTF-8"),
-        ("name=%00", "?", "must not hold the character U+0000"),
-        ("&".join(f"a{n}=1" for n in range(300)), "?", "has more than 200 parameters"),
-    ],
-)
-def test_a_malformed_query_is_400(db: Any, query: str, path: str, message: str) -> None:
-    """Pain 23: query parameters are as strict as bodies."""
-    assert problems(Api().get(f"/v1/test/asked?{query}")) == [(path, message)]
-
-
-def test_a_query_is_read_by_its_types(db: Any) -> None:
-    """Pain 24: 0, false and the empty text are values."""
-    assert Api().get("/v1/test/asked?size=0&on=0&name=").json == {"size": 0, "on": False, "name": ""}
-    assert Api().get("/v1/test/asked?size=-12&on=1&name=a%20b+c").json == {"size": -12, "on": True, "name": "a b c"}
 
 
 # --- failures

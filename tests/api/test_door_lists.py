@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from nylorun import config
 from nylorun.http.etag import check_if_match, etag_of
 from nylorun.http.prefer import Prefer, idempotency_key, prefer_of
 from nylorun.http.ranges import Span, raw_answer, wanted_span
@@ -166,7 +167,9 @@ def test_another_range_means_the_whole(header: str | None) -> None:
     assert wanted_span(header, 10) is None
 
 
-@pytest.mark.parametrize(("header", "size"), [("bytes=10-", 10), ("bytes=99-100", 10), ("bytes=-0", 10), ("bytes=0-", 0)])
+@pytest.mark.parametrize(
+    ("header", "size"), [("bytes=10-", 10), ("bytes=99-100", 10), ("bytes=-0", 10), ("bytes=0-", 0)]
+)
 def test_a_range_outside_the_content_is_416(header: str, size: int) -> None:
     """E-292: the refusal tells the size."""
     with pytest.raises(RangeNotSatisfiable) as refused:
@@ -182,7 +185,11 @@ def test_raw_content_never_runs_as_a_page() -> None:
     assert answer.headers["Content-Disposition"] == "attachment; filename*=UTF-8''a%22b%0D%0A.html"
     assert (answer.status_code, answer.headers["Content-Length"]) == (200, "8")
     part = raw_answer([b"cd"], length=10, span=Span(2, 4, 10), name="a.txt")
-    assert (part.status_code, part.headers["Content-Range"], part.headers["Content-Length"]) == (206, "bytes 2-3/10", "2")
+    assert (part.status_code, part.headers["Content-Range"], part.headers["Content-Length"]) == (
+        206,
+        "bytes 2-3/10",
+        "2",
+    )
     assert part.headers["Content-Disposition"] == 'attachment; filename="a.txt"'
 
 
@@ -211,16 +218,19 @@ def test_prefer_is_read_or_ignored(header: str | None, prefer: Prefer) -> None:
 
 def test_an_idempotency_key_is_one_thing_in_two_places() -> None:
     """E-233: header and member are the same thing; both and different is refused."""
-    assert [idempotency_key(*both) for both in ((None, None), ("k", None), (None, "k"), ("k", "k"))] == [None, "k", "k", "k"]
+    assert [idempotency_key(*both) for both in ((None, None), ("k", None), (None, "k"), ("k", "k"))] == [
+        None,
+        "k",
+        "k",
+        "k",
+    ]
     for header, member in (("k", "l"), ("", None), ("a b", None), ("é", None), ("x" * 257, None)):
         with pytest.raises(InvalidRequest):
             idempotency_key(header, member)
 
 
-def test_at_most_half_of_the_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_half_of_the_threads_wait() -> None:
     """E-295: above the number of waiting calls the next one is refused at once; a place that is left is free again."""
-    from nylorun import config  # noqa: PLC0415 the settings of the process, read at each wait
-
     places = config.current().waiting_calls
     entered, leave = threading.Barrier(places + 1), threading.Event()
 

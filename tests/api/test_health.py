@@ -90,9 +90,7 @@ def test_a_missing_migration_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (answer.status, answer.json) == (503, {"status": "unready", "checks": {**READY, "migrations": "1 to apply"}})
 
 
-def test_stopped_servers_are_told_within_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, silent: tuple[str, int]
-) -> None:
+def test_stopped_servers_are_told_within_two_seconds(monkeypatch: pytest.MonkeyPatch, silent: tuple[str, int]) -> None:
     """E-232: a server that stands still costs two seconds, not a hanging request; both are looked at together."""
     point_database(monkeypatch, silent)
     point_broker(monkeypatch, silent)

@@ -33,7 +33,7 @@ class Up:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            (sys.executable, "-m", "nylorun", "up", "--data-dir", str(self.folder), "--port", "0", "--driver", "fake"),
+            (sys.executable, "-m", "nylorun", "up", "--data-dir", str(self.folder), "--port", "0", "--driver", "local"),
             cwd=ROOT,
             env=plain_environment(),
             stdout=subprocess.PIPE,
@@ -95,6 +95,20 @@ def verb(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def said(up: Up, name: str) -> str:
+    """What a command in the Environment printed."""
+    status, answer = up.call("POST", f"/v1/environments/{name}/tools/bash", {"command": "echo hello"})
+    assert status == 200, answer
+    printed: str = answer["output"]["stdout"]
+    return printed
+
+
+def delete(up: Up, name: str) -> None:
+    """Delete a pod and wait until its row is gone, and so its processes."""
+    assert up.call("DELETE", f"/v1/environments/{name}?force=true")[0] == 200
+    eventually(lambda: not list((up.folder / "pods").glob("sbx-*")), 30)
+
+
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
     made = Up(tmp_path / "data")
@@ -115,12 +129,13 @@ def test_from_an_empty_folder_to_a_wake_and_to_an_orderly_end(up: Up) -> None:
     assert set(up.parts()) == PARTS
     assert up.call("GET", "/readyz")[0] == 200
 
-    body = {"kind": "pod", "sandbox": {"image": "none"}}
-    status, made = up.call("PUT", "/v1/environments/first", body)
-    assert status == 201, made
-    status, _ = up.call("POST", "/v1/environments/first/wake")
-    assert status in (200, 202)
-    assert eventually(lambda: up.call("GET", "/v1/environments/first")[1]["state"] == "running", 30)
+    assert up.call("PUT", "/v1/environments/folder", {"kind": "virtual"})[0] == 201
+    assert said(up, "folder") == "hello\n"
+    assert up.call("PUT", "/v1/environments/pod", {"kind": "pod"})[0] == 201
+    status, view = up.call("POST", "/v1/environments/pod/wake")
+    assert (status, view["state"]) == (200, "running")
+    assert said(up, "pod") == "hello\n"
+    delete(up, "pod")
 
     left = up.parts()
     assert up.end() == 0
@@ -144,18 +159,25 @@ def test_every_part_that_is_killed_comes_back_and_everything_works_again(up: Up)
     assert up.call("GET", "/v1/environments")[0] == 200
 
 
-def test_after_a_kill_the_next_start_has_the_same_state_and_key(up: Up) -> None:
+def test_after_a_kill_the_next_start_has_the_same_state_and_key_and_the_same_pod(up: Up) -> None:
     up.start()
     before, first = up.connection(), up.parts()
-    assert up.call("PUT", "/v1/environments/kept", {"kind": "none"})[0] == 201
+    assert up.call("PUT", "/v1/environments/kept", {"kind": "pod"})[0] == 201
+    write = {"command": "(sleep 600 & echo $! > number); cat number"}
+    sleeper = up.call("POST", "/v1/environments/kept/tools/bash", write)[1]["output"]["stdout"]
     assert up.process is not None
     up.process.kill()
     up.process.communicate()
 
     up.start()
-    assert up.connection()["applicationKey"] == before["applicationKey"]
-    assert up.call("GET", "/v1/environments/kept")[0] == 200
-    assert [name for name, found in first.items() if found.alive()] == []
+    try:
+        assert up.connection()["applicationKey"] == before["applicationKey"]
+        assert [name for name, found in first.items() if found.alive()] == []
+        look = {"command": "cat number; kill -0 $(cat number) && echo alive"}
+        answer = up.call("POST", "/v1/environments/kept/tools/bash", look)[1]
+        assert answer["output"]["stdout"] == sleeper + "alive\n"
+    finally:
+        delete(up, "kept")
 
 
 def test_keys_and_manage_work_while_it_runs_and_when_it_does_not(up: Up) -> None:
@@ -169,5 +191,18 @@ def test_keys_and_manage_work_while_it_runs_and_when_it_does_not(up: Up) -> None
 
     revoked = verb("keys", "revoke", "second", "--data-dir", str(up.folder))
     assert revoked.returncode == 0, revoked.stderr
-    assert "second" not in verb("keys", "list", "--data-dir", str(up.folder)).stdout
+    listed = verb("keys", "list", "--data-dir", str(up.folder)).stdout.splitlines()
+    assert ["revoked" in line for line in listed if line.startswith("second")] == [True]
     assert up.parts() == {}
+
+
+def test_a_revoked_key_of_its_own_is_replaced_at_the_next_start(up: Up) -> None:
+    up.start()
+    before = up.connection()["applicationKey"]
+    assert verb("keys", "revoke", "up", "--data-dir", str(up.folder)).returncode == 0
+    assert up.call("GET", "/v1/environments")[0] == 401
+    assert up.end() == 0
+
+    up.start()
+    assert up.connection()["applicationKey"] != before
+    assert up.call("GET", "/v1/environments")[0] == 200

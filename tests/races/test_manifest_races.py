@@ -3,11 +3,13 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
+from types import SimpleNamespace
 
 import pytest
 from django.db import IntegrityError, connection
 
 from environments.models import Environment
+from manifests import content
 from manifests.errors import ManifestInUse, ManifestNotFound
 from manifests.models import Manifest, ManifestVersion
 from manifests.queries import environments_of, version_for
@@ -135,12 +137,15 @@ def test_a_delete_that_loses_to_a_create_is_refused(monkeypatch):
     assert Environment.objects.get().manifest_id == version.pk
 
 
-def test_the_same_content_sent_at_once_is_one_file():
+def test_the_same_content_sent_at_once_is_one_file(tmp_path, monkeypatch):
     """E-58: every sender succeeds, one of them made it."""
+    settings = SimpleNamespace(data_dir=tmp_path)
+    monkeypatch.setattr(content, "config", SimpleNamespace(current=lambda: settings))
     sha = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
     outcomes = together(8, lambda index: keep_file(sha, lambda: [b"he", b"llo"]))
     assert {(kept.sha256, kept.size) for kept in outcomes} == {(sha, 5)}
     assert Counter(kept.created for kept in outcomes)[True] == 1
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [sha]
 
 
 def test_first_writes_of_the_settings_at_once_all_succeed():

@@ -93,13 +93,19 @@ def faults(document: str) -> list[tuple[str, str]]:
         ('{"pairs":[]}', [("/pairs", "must be an object")]),
         ('{"pairs":{"a":1}}', [("/pairs/a", "must be an object")]),
         ('{"pairs":{"a/~b":{"low":1}}}', [("/pairs/a~1~0b/high", "is required")]),
-        ('{"pairs":{"a":{"low":2,"high":1}}}', [("/pairs/a/low", "must be at most high"), ("/pairs/a/high", "is less")]),
+        (
+            '{"pairs":{"a":{"low":2,"high":1}}}',
+            [("/pairs/a/low", "must be at most high"), ("/pairs/a/high", "is less")],
+        ),
         ('{"color":"green"}', [("/color", "must be red or blue")]),
         ('{"source":{"kind":"svn"}}', [("/source", "must be git, copy")]),
         ('{"source":{}}', [("/source/kind", "is required")]),
         ('{"source":{"kind":"git"}}', [("/source/url", "is required")]),
         ('{"source":{"kind":"copy","fromId":1}}', [("/source/fromId", "must be a string")]),
-        ('{"source":{"kind":"copy","from_id":"x"}}', [("/source/fromId", "is required"), ("/source/from_id", "is not a member of this object")]),
+        (
+            '{"source":{"kind":"copy","from_id":"x"}}',
+            [("/source/fromId", "is required"), ("/source/from_id", "is not a member of this object")],
+        ),
         ('{"either":"x"}', [("/either", "must be an integer or must be a list")]),
         ('{"either":[1]}', [("/either", "must be an integer"), ("/either/0", "must be a string")]),
         ('{"word":"a b"}', [("/word", "must not hold spaces")]),
@@ -109,10 +115,13 @@ def faults(document: str) -> list[tuple[str, str]]:
         ('{"two":[1]}', [("/two/1", "is required")]),
         ('{"idempotencyKey":"a b"}', [("/idempotencyKey", "must match ^[\\x21-\\x7e]+$")]),
         ('{"requestId":""}', [("/requestId", "must be at least 1 characters")]),
-        ('{"requestId":null,"idempotencyKey":null}', [("/requestId", "must be a string"), ("/idempotencyKey", "must be a string")]),
+        (
+            '{"requestId":null,"idempotencyKey":null}',
+            [("/requestId", "must be a string"), ("/idempotencyKey", "must be a string")],
+        ),
         ('{"idempotency_key":"x"}', [("/idempotency_key", "is not a member of this object")]),
     ],
-)  # fmt: skip
+)
 def test_a_fault_has_its_place_and_its_words(document: str, found: list[tuple[str, str]]) -> None:
     """E-223: schema refusals list every problem as JSON Pointer and message."""
     assert faults(document) == found
@@ -171,8 +180,14 @@ def test_a_query_is_text_by_its_declared_type(query: str, values: dict[str, Any]
 
 @pytest.mark.parametrize(
     ("query", "path"),
-    [("state=x", "?state"), ("wait=61", "?wait"), ("dry_run=1", "?dry_run"), ("sizes=1&sizes=x", "?sizes"), ("dryRun=1&dryRun=1", "?dryRun")],
-)  # fmt: skip
+    [
+        ("state=x", "?state"),
+        ("wait=61", "?wait"),
+        ("dry_run=1", "?dry_run"),
+        ("sizes=1&sizes=x", "?sizes"),
+        ("dryRun=1&dryRun=1", "?dryRun"),
+    ],
+)
 def test_a_query_fault_names_its_parameter(query: str, path: str) -> None:
     """E-223: ?name for a query parameter."""
     with pytest.raises(InvalidRequest) as refused:

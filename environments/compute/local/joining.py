@@ -39,7 +39,10 @@ class Declined(Exception):
 
 
 class Joining:
-    """The conversation of one pod with the control plane at ``url``. ``tell`` gives an epoch to the Engine, or raises ``OSError``."""
+    """The conversation of one pod with the control plane at ``url``.
+
+    ``tell`` gives an epoch to the Engine, or raises ``OSError``; then the control plane is asked again.
+    """
 
     def __init__(
         self, url: str, body: dict[str, Any], read_token: Callable[[], str], tell: Callable[[int], None]

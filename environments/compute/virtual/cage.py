@@ -16,7 +16,6 @@ import resource
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from environments.compute.virtual import landlock, seccomp
 
@@ -43,7 +42,7 @@ class Cage:
 
 
 def become(user: int, *, keep_chroot: bool) -> None:
-    """Turn from root into ``user`` and the group of the same number, for good; without root nothing changes."""
+    """Turn from root into ``user`` and the group of the same number, for good. Who is not root stays who he is."""
     _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.geteuid() != 0:
         return
@@ -101,7 +100,9 @@ def _own_counters() -> int | None:
 def _step_forward_for_the_oom_killer() -> None:
     """When the host runs out of memory, a workspace dies before the server does."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_bytes(b"700")
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(handle, b"700")
+        os.close(handle)
 
 
 def _limit(memory_mib: int) -> None:
@@ -122,10 +123,12 @@ def _sizes() -> dict[str, int]:
     """Sizes of this process in bytes."""
     sizes = {"VmData": 64 * MIB, "VmSize": 512 * MIB}
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_bytes().decode().splitlines():
+        handle = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        for line in os.read(handle, 16_384).decode().splitlines():
             name, _, value = line.partition(":")
             if name in sizes:
                 sizes[name] = int(value.split()[0]) * 1024
+        os.close(handle)
     return sizes
 
 

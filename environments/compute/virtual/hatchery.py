@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,9 +21,9 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
-_PACKAGES = str(Path(__file__).resolve().parents[3])
+from environments.compute.virtual import control
+
 _REPORT_BYTES = 256
 SPARES = 2  # made ahead: a new workspace does not wait for a fork
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP})
@@ -42,6 +43,13 @@ class Process:
     idle_since: float = 0.0
 
     @property
+    def waits(self) -> bool:
+        """Whether it is alive and waits for a call: one that waits says nothing, one that is gone has hung up."""
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        return not self.died.is_set() and not poll.poll(0)
+
+    @property
     def crashed(self) -> int | None:
         """The signal by which it ended itself: out of memory, or a fault in what it ran. ``None`` for any other end."""
         number = os.WTERMSIG(self.status) if self.died.is_set() and os.WIFSIGNALED(self.status) else 0
@@ -51,7 +59,7 @@ class Process:
 class Hatchery:
     """Starts the zygote and speaks with it."""
 
-    def __init__(self, root: int, user: int | None, lost: Callable[[], None]) -> None:
+    def __init__(self, root: int, user: int, lost: Callable[[], None]) -> None:
         self._lost = lost
         self._processes: dict[int, Process] = {}
         self._spares: list[Process] = []
@@ -66,21 +74,21 @@ class Hatchery:
             self._spares = [self._make() for _ in range(SPARES)]
 
     def wait_until_ready(self, seconds: float) -> bool:
-        """Wait until the zygote has loaded what it needs."""
-        return self._ready.wait(seconds)
+        """Wait until the zygote has loaded what it needs; ``False`` when it does not come to that."""
+        return self._ready.wait(seconds) and self._zygote.poll() is None
 
     def spawn(self, uid: str, memory_mib: int, slot: int, ledger: int) -> Process:
         """A process for a workspace; it takes calls on its ``control`` at once. Raises ``OSError``."""
         process = self._spare()
         process.uid, process.memory_mib, process.slot = uid, memory_mib, slot
         order = {"workspace": uid, "memoryMib": memory_mib, "slot": slot}
-        socket.send_fds(process.control, [b"W" + json.dumps(order).encode()], [ledger])
+        socket.send_fds(process.control, [control.WORKSPACE + json.dumps(order).encode()], [ledger])
         return process
 
     def _spare(self) -> Process:
         """A process that is nobody's yet; others are made in its place while it goes to work."""
         with self._lock:
-            living = [process for process in self._spares if not process.died.is_set()]
+            living = [process for process in self._spares if process.waits]
             process = living.pop(0) if living else self._make()
             while len(living) < SPARES:
                 living.append(self._make())
@@ -116,6 +124,8 @@ class Hatchery:
             if process is not None:
                 process.status = report["status"]
                 process.died.set()
+        self._zygote.wait()
+        self._ready.set()
         self._lost()
 
     def _next_report(self) -> bytes:
@@ -125,17 +135,13 @@ class Hatchery:
             return b""
 
 
-def _start(root: int, orders: int, user: int | None) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "environments.compute.virtual.zygote",
-        "--root",
-        str(root),
-        "--orders",
-        str(orders),
-    ]
-    if user is not None:
-        command += ["--user", str(user)]
-    environment = {"PATH": os.defpath, "PYTHONPATH": _PACKAGES, "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
+def _start(root: int, orders: int, user: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "environments.compute.virtual.zygote"]
+    command += ["--root", str(root), "--orders", str(orders), "--user", str(user)]
+    environment = {
+        "PATH": os.defpath,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "LC_ALL": "C.UTF-8",
+        "MALLOC_ARENA_MAX": "2",
+    }
     return subprocess.Popen(command, env=environment, pass_fds=(root, orders), stdin=subprocess.DEVNULL, cwd="/")

@@ -73,7 +73,7 @@ class Pool:
             workspace = self._workspaces[uid] = _Workspace()
         while workspace.idle:
             process = workspace.idle.pop()
-            if process.memory_mib == memory_mib and not process.died.is_set():
+            if process.memory_mib == memory_mib and process.waits:
                 workspace.busy.add(process)
                 return process
             self._end(process)

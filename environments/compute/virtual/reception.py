@@ -23,7 +23,7 @@ from environments.compute.engine import wire
 from environments.compute.engine.command import Request
 from environments.compute.engine.files import FILE_OPS, Args, prepare
 from environments.compute.engine.wire import Header, ProtocolError, Refused
-from environments.compute.virtual import worker
+from environments.compute.virtual import control
 from environments.compute.virtual.folders import Folders, is_uid
 from environments.compute.virtual.hatchery import Process
 from environments.compute.virtual.pool import Pool
@@ -105,7 +105,7 @@ class Reception:
             return False
         call.cancelled = True
         with suppress(OSError):
-            call.process.control.send(worker.CANCEL + number.encode())
+            call.process.control.send(control.CANCEL + number.encode())
         return True
 
     # ----------------------------------------------------------------------------------------------------------- calls
@@ -161,9 +161,9 @@ class Reception:
     def _over(self, call: Call) -> bool:
         message = b""
         with suppress(OSError):
-            message = call.process.control.recv(16)
+            message = call.process.control.recv(control.SHORT)
         if message:
-            return message == worker.AGAIN
+            return message == control.AGAIN
         call.process.died.wait(STOP_SECONDS)
         if (last_words := _epitaph(call)) and not call.gone:
             call.client.settimeout(STOP_SECONDS)
@@ -210,14 +210,14 @@ def _deadline(header: Header) -> float:
 
 
 def _hand_over(process: Process, payload: bytes, client: socket.socket) -> None:
-    if len(payload) < worker.INLINE:
-        socket.send_fds(process.control, [worker.CALL + payload], [client.fileno()])
+    if len(payload) < control.INLINE:
+        socket.send_fds(process.control, [control.CALL + payload], [client.fileno()])
         return
     long_header = os.memfd_create("header", os.MFD_CLOEXEC)
     try:
         os.write(long_header, payload)
         os.lseek(long_header, 0, os.SEEK_SET)
-        socket.send_fds(process.control, [worker.CALL], [client.fileno(), long_header])
+        socket.send_fds(process.control, [control.CALL], [client.fileno(), long_header])
     finally:
         os.close(long_header)
 

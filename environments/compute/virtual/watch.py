@@ -20,19 +20,18 @@ import time
 
 from environments.compute.engine import wire
 from environments.compute.engine.wire import Cancelled, ClientGone, ToolError
+from environments.compute.virtual import control
 from environments.compute.virtual.meter import Meter
 from environments.compute.virtual.shell import Command
 
 STOP_SECONDS = 0.2
-ID_BYTES = 2048  # of a cancel from the server: one letter and a call id
-ENDED = b"-"
 
 
 class Watch:
     """Looks after one command at a time."""
 
-    def __init__(self, control: socket.socket, meter: Meter) -> None:
-        self._control = control
+    def __init__(self, line: socket.socket, meter: Meter) -> None:
+        self._line = line
         self._meter = meter
         self._lock = threading.Lock()
         self._command: Command | None = None
@@ -62,7 +61,7 @@ class Watch:
 
     def _look(self, command: Command) -> None:
         poll = select.poll()
-        for handle in (self._wake, self._control.fileno(), command.client.fileno()):
+        for handle in (self._wake, self._line.fileno(), command.client.fileno()):
             if handle >= 0:
                 poll.register(handle, select.POLLIN)
         seconds = min(self._meter.pause(), max(0.0, command.deadline - time.monotonic()))
@@ -75,7 +74,7 @@ class Watch:
 
     def _judge(self, command: Command, ready: dict[int, int]) -> None:
         """Decide whether the command goes on; the lock is held, so it is still running."""
-        if self._control.fileno() in ready:
+        if self._line.fileno() in ready:
             self._hear_server(command)
         if command.client.fileno() in ready and command.reason is None:
             command.reason = _heard_from(command.client)
@@ -87,7 +86,7 @@ class Watch:
 
     def _hear_server(self, command: Command) -> None:
         try:
-            message = self._control.recv(ID_BYTES, socket.MSG_DONTWAIT)
+            message = self._line.recv(control.SHORT, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -107,7 +106,7 @@ class Watch:
                 return
             if not command.sending:
                 _send_off(command)
-                self._control.send(ENDED)
+                self._line.send(control.ENDED)
             os._exit(0)
 
 

@@ -1,9 +1,6 @@
 """One process of one workspace: serves one call after the other, shut in with that workspace's folder.
 
-The server first says which workspace it is, ``W`` + JSON ``{workspace, memoryMib, slot}`` with the ledger as a
-handle; until then the process is nobody's. Then it hands over calls on the control socket: ``C`` + the header's bytes
-with the client's connection as a handle (a long header comes in a second one), or ``K`` + a call's id to cancel it.
-The process answers the client itself and then the server: ``+`` to be used again, ``-`` when it ends now.
+What it hears from the server, and says to it, is in ``control``; the client it answers itself.
 
 A reader may rely on:
   * what this process does wrong harms the call it serves; it reaches no other workspace (see ``cage``);
@@ -16,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import select
 import socket
+import time
 from collections.abc import Callable
 
 from environments.compute.engine import jsonc, wire
@@ -25,31 +24,51 @@ from environments.compute.engine.files import Args
 from environments.compute.engine.paths import normalise
 from environments.compute.engine.tree import Tree
 from environments.compute.engine.wire import Cancelled, ClientGone, Header, ProtocolError, ToolError
-from environments.compute.virtual import cage, files
+from environments.compute.virtual import cage, control, files
 from environments.compute.virtual.folders import Folders
 from environments.compute.virtual.ledger import Ledger
 from environments.compute.virtual.meter import Meter
 from environments.compute.virtual.shell import HOME, Command, Shell
-from environments.compute.virtual.watch import ENDED, ID_BYTES, Watch, ending
+from environments.compute.virtual.watch import Watch, ending
 
-INLINE = 64 * 1024  # a longer header does not fit one message
 STDIN_MAX = 1 << 20
 DISK_DEFAULT = 64 << 30
 GROWN_KIB = 64 * 1024
 BROKEN = 70
-WORKSPACE, CALL, CANCEL, AGAIN = b"W", b"C", b"K", b"+"
+REHEARSAL_SECONDS = 5.0
+REHEARSAL = b'{"v":1,"op":"bash","call":"-","epoch":0,"args":{"command":"echo","timeoutMs":1000}}'
 
 
 def load() -> None:
     """Use everything once, so that what is forked from here has all of it loaded."""
     hashlib.sha256(b"")  # the file tools load it when they first write
-    Shell().bash.execute_sync("bash -lc 'echo' < /dev/null", on_output=lambda out, err: None)
+    rehearse()
 
 
-def main(control: socket.socket, folders: Folders) -> None:
-    """Wait for a workspace, shut in with it, serve until the server is done with us. Makes no thread before."""
+def rehearse() -> None:
+    """Run a command for nobody: the pages it touches are then this process's own, and the first real one is quick.
+
+    Raises ``RuntimeError`` when a thread is left, because a thread made before the cage would stand outside of it.
+    """
+    header = wire.parse_header(REHEARSAL)
+    request, shell = Request(header.args), Shell()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = Command(header.call, request, shell.bash, shell.script(request, HOME, b""), ours)
+        command.last_frames(command.execute())
+    del command, shell
+    until = time.monotonic() + REHEARSAL_SECONDS
+    while len(os.listdir("/proc/self/task")) > 1:
+        if time.monotonic() > until:
+            raise RuntimeError("a thread is left from the rehearsal")
+        select.select([], [], [], 0.001)
+
+
+def main(line: socket.socket, folders: Folders) -> None:
+    """Wait for a workspace, shut in with it, serve until the server is done with us. Leaves no thread before."""
+    rehearse()
     shell = Shell()
-    message, handles, _, _ = socket.recv_fds(control, ID_BYTES, 1)
+    message, handles, _, _ = socket.recv_fds(line, control.SHORT, 1)
     if not message:
         return
     order = jsonc.loads(message[1:])
@@ -59,7 +78,7 @@ def main(control: socket.socket, folders: Folders) -> None:
     meter = Meter(Ledger(handles[0], order["slot"], tree), tree, caged.io)
     os.close(handles[0])
     shell.mount(caged.path)
-    worker = Worker(control, Tree(tree), shell, meter)
+    worker = Worker(line, Tree(tree), shell, meter)
     while worker.serve_one():
         pass
 
@@ -67,26 +86,26 @@ def main(control: socket.socket, folders: Folders) -> None:
 class Worker:
     """The loop over calls, one at a time."""
 
-    def __init__(self, control: socket.socket, tree: Tree, shell: Shell, meter: Meter) -> None:
-        self._control = control
+    def __init__(self, line: socket.socket, tree: Tree, shell: Shell, meter: Meter) -> None:
+        self._line = line
         self._tree = tree
         self._shell = shell
         self._meter = meter
-        self._watch = Watch(control, meter)
+        self._watch = Watch(line, meter)
         self._used_shell = False
         self._size = _resident_kib()
 
     def serve_one(self) -> bool:
         """Wait for a call and serve it; ``False`` when this process shall end."""
-        message, handles, _, _ = socket.recv_fds(self._control, 1 + INLINE, 2)
+        message, handles, _, _ = socket.recv_fds(self._line, 1 + control.INLINE, 2)
         if not message:
             return False
-        if message[:1] != CALL or not handles:  # a cancel that came after its call's end
+        if message[:1] != control.CALL or not handles:  # a cancel that came after its call's end
             return True
         with socket.socket(fileno=handles[0]) as client:
             self._serve(client, _header_bytes(message, handles))
         again = _resident_kib() - self._size < GROWN_KIB
-        self._control.send(AGAIN if again else ENDED)
+        self._line.send(control.AGAIN if again else control.ENDED)
         if again and self._used_shell:
             self._shell.clear()
             self._used_shell = False

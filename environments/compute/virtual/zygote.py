@@ -1,6 +1,6 @@
 """The warm process from which workspace processes are forked: everything is loaded, and it has seen no call.
 
-Run as ``python -m environments.compute.virtual.zygote --root FD --orders FD [--user UID]``. Orders come as messages
+Run as ``python -m environments.compute.virtual.zygote --root FD --orders FD --user UID``. Orders come as messages
 on a socket, one JSON object each: ``{"spawn": id}`` with one handle, the new process's control socket, on which it
 hears what it is for (see ``worker``), and ``{"kill": id}``. It reports ``{"ready": true}`` once and ``{"dead": id,
 "status": n}``, ``status`` as ``waitpid`` gives it (-1: it could not be made).
@@ -117,15 +117,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=int, required=True)
     parser.add_argument("--orders", type=int, required=True)
-    parser.add_argument("--user", type=int, default=None)
+    parser.add_argument("--user", type=int, required=True)
     chosen = parser.parse_args()
     cage.die_with_parent()
     worker.load()  # first: another user may not be able to read the interpreter's files
     gc.collect()
     gc.freeze()
-    if chosen.user is not None:
-        cage.become(chosen.user, keep_chroot=True)
-        cage.die_with_parent()  # the kernel forgets it when the user changes
+    cage.become(chosen.user, keep_chroot=True)
+    cage.die_with_parent()  # the kernel forgets it when the user changes
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -51,12 +51,12 @@ class Reply:
     @property
     def output(self) -> dict[str, Any]:
         assert self.result.get("kind") == "completed", self.result or self.refusal
-        return self.result["output"]
+        return dict(self.result["output"])
 
     @property
     def code(self) -> str:
         assert self.result.get("kind") == "failed", self.result or self.refusal
-        return self.result["code"]
+        return str(self.result["code"])
 
     @property
     def text(self) -> str:
@@ -85,7 +85,9 @@ class Client:
         self.path = address.removeprefix("unix:")
         self.epoch = epoch
 
-    def open(self, op: str, args: dict[str, Any], *, call: str | None = None, epoch: int | None = None) -> socket.socket:
+    def open(
+        self, op: str, args: dict[str, Any], *, call: str | None = None, epoch: int | None = None
+    ) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(30)
         sock.connect(self.path)
@@ -166,7 +168,13 @@ class ControlPlane:
                 return 401, {"status": "rejected", "code": "join_refused", "message": "Join refused"}
             self.epoch += 1
         token = f"host-{self.epoch}-{len(self.requests)}"
-        return 200, {"hostToken": token, "egressToken": "e", "epoch": self.epoch, "expiresIn": 900, "jwks": {"keys": []}}
+        return 200, {
+            "hostToken": token,
+            "egressToken": "e",
+            "epoch": self.epoch,
+            "expiresIn": 900,
+            "jwks": {"keys": []},
+        }
 
     def joins(self) -> list[dict[str, Any]]:
         return [body for path, body, _ in self.requests if path == "/v1/engine/join"]
@@ -191,7 +199,8 @@ def spec(plane_url: str, rev: int = 1, mode: str = "Running", **more: Any) -> Sa
 
 
 def ready(driver: LocalDriver, name: str = NAME) -> SandboxStatus:
-    return eventually(lambda: (status := driver.status(name)).ready and status)
+    eventually(lambda: driver.status(name).ready)
+    return driver.status(name)
 
 
 def joined(driver: LocalDriver, plane: ControlPlane, name: str = NAME) -> Client:
@@ -200,13 +209,14 @@ def joined(driver: LocalDriver, plane: ControlPlane, name: str = NAME) -> Client
     assert status.address is not None
 
     def epoch() -> int | None:
-        return Client(status.address or "").call("ping", {}).output["epoch"]
+        answer: int | None = Client(status.address or "").call("ping", {}).output["epoch"]
+        return answer
 
     return Client(status.address, eventually(lambda: epoch() == plane.epoch and plane.epoch))
 
 
 def pod_note(driver_root: Path, name: str = NAME) -> dict[str, Any]:
-    return json.loads((driver_root / name / "pod.json").read_text())
+    return dict(json.loads((driver_root / name / "pod.json").read_text()))
 
 
 def our_processes(uid: str | None = None) -> list[int]:

@@ -89,7 +89,7 @@ def test_a_stale_apply_changes_nothing(driver: LocalDriver, plane: ControlPlane)
     driver.apply(spec(plane.url, rev=5))
     before = ready(driver)
     driver.apply(spec(plane.url, rev=4, mode="Suspended"))
-    driver.apply(spec(plane.url, rev=3, join_token="old"))  # noqa: S106 - no password
+    driver.apply(spec(plane.url, rev=3, join_token="old"))
     assert driver.status(NAME) == before
 
 
@@ -127,7 +127,9 @@ def test_suspend_asks_first_and_kills_after_the_grace(
     """Lifecycle 13.2: TERM, and KILL after the grace."""
     driver.apply(spec(plane.url))
     pod = joined(driver, plane)
-    with pod.open("bash", {"command": f"{trap}; echo up; while :; do sleep 0.05; done", "timeoutMs": 60_000, "stream": True}):
+    with pod.open(
+        "bash", {"command": f"{trap}; echo up; while :; do sleep 0.05; done", "timeoutMs": 60_000, "stream": True}
+    ):
         eventually(lambda: "sleep 0.05" in pod.bash("ps -eo args").text)
         driver.apply(spec(plane.url, rev=2, mode="Suspended", grace_seconds=0.5))
         eventually(lambda: driver.status(NAME).suspended)
@@ -157,7 +159,7 @@ def test_delete_removes_a_hostile_tree_and_follows_no_link(
     driver.apply(spec(plane.url))
     joined(driver, plane).sh(
         f"ln -s {outside} out; ln -s {outside}/precious f; mkdir -p closed/in; chmod 0 closed/in closed;"
-        "python3 -c 'import os\nfor _ in range(1500): os.mkdir(\"d\" * 100); os.chdir(\"d\" * 100)'"
+        'python3 -c \'import os\nfor _ in range(1500): os.mkdir("d" * 100); os.chdir("d" * 100)\''
     )
     driver.delete(NAME)
     assert driver.status(NAME).gone
@@ -208,9 +210,7 @@ def test_a_killed_pod_is_seen_and_started_again_by_the_same_op(
     assert len(our_groups()) == len(pod_note(tmp_path / "pods")["groups"])
 
 
-def test_a_pod_that_ends_by_itself_leaves_nothing(
-    driver: LocalDriver, plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_pod_that_ends_by_itself_leaves_nothing(driver: LocalDriver, plane: ControlPlane, tmp_path: Path) -> None:
     driver.apply(spec(plane.url))
     uid = ready(driver).pod_uid or ""
     os.kill(pids(tmp_path / "pods")["engine"], signal.SIGKILL)
@@ -220,7 +220,7 @@ def test_a_pod_that_ends_by_itself_leaves_nothing(
 def test_a_pid_that_was_given_to_somebody_else_is_not_taken_for_the_pod(
     driver: LocalDriver, plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """Lifecycle 13.2: a pod is found again by pid and start time, never by pid alone; a foreign process is not killed."""
+    """Lifecycle 13.2: a pod is found by pid and start time, never by pid alone; a foreign process is not killed."""
     driver.apply(spec(plane.url))
     ready(driver)
     root = tmp_path / "pods"
@@ -266,7 +266,10 @@ def test_a_pod_survives_the_process_that_applied_it(driver: LocalDriver, plane: 
         "os.killpg(0, signal.SIGKILL)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code, str(driver._root), plane.url], cwd=host.CODE_ROOT, start_new_session=True, timeout=30
+        [sys.executable, "-c", code, str(driver._root), plane.url],
+        cwd=host.CODE_ROOT,
+        start_new_session=True,
+        timeout=30,
     )
     assert result.returncode == -signal.SIGKILL
     assert joined(driver, plane).sh("echo there") == "there"

@@ -8,7 +8,17 @@ import pytest
 
 from environments.compute.local import joining
 from environments.compute.local.driver import LocalDriver
-from tests.compute.local.helpers import INSTALLATION, NAME, Client, ControlPlane, eventually, joined, own_pods, ready, spec
+from tests.compute.local.helpers import (
+    INSTALLATION,
+    NAME,
+    Client,
+    ControlPlane,
+    eventually,
+    joined,
+    own_pods,
+    ready,
+    spec,
+)
 
 
 def test_a_refused_join_is_asked_again_until_it_is_answered(driver: LocalDriver, plane: ControlPlane) -> None:
@@ -103,7 +113,7 @@ class Stopwatch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
     watch = Stopwatch()
-    monkeypatch.setattr(joining.time, "monotonic", watch.monotonic)
+    monkeypatch.setattr("environments.compute.local.joining.time.monotonic", watch.monotonic)
     monkeypatch.setattr(joining, "_pause", watch.pause)
     return watch
 

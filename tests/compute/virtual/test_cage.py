@@ -43,7 +43,7 @@ ATTEMPTS = {
 ALLOWED = {
     "write in the workspace": "os.close(os.open('file', os.O_WRONLY | os.O_CREAT, 0o644, dir_fd=workspace))",
     "make folders and links": "os.mkdir('d', dir_fd=workspace); os.symlink('d', 'l', dir_fd=workspace)",
-    "rename and remove": "os.mkdir('e', dir_fd=workspace); os.rename('e', 'd/e', src_dir_fd=workspace, dst_dir_fd=workspace)",
+    "rename and remove": "os.mkdir('e', dir_fd=workspace); os.rename('e', 'd/e', **here)",
     "start a thread": "threading.Thread(target=int).start()",
 }
 PROGRAM = """
@@ -55,6 +55,7 @@ def check(result):
 root, attempts = sys.argv[1], json.loads(sys.argv[2])
 home = os.open(f"{root}/mine", os.O_RDONLY)
 workspace = os.open(f"{root}/mine/workspace", os.O_RDONLY)
+here = {"src_dir_fd": workspace, "dst_dir_fd": workspace}
 cage.become(65533, keep_chroot=sys.argv[3] == "rooted")
 caged = cage.enter(home, workspace, 64)
 os.close(home)

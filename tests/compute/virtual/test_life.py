@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from environments.compute.contract import Interrupted, NotAccepted
+from environments.compute.virtual import landlock
 from environments.compute.virtual.hatchery import SPARES
 from tests.compute.virtual.support import REPOSITORY, Server, Workspace, background, eventually
 
@@ -142,9 +143,8 @@ def test_drop_removes_a_hostile_tree_and_what_runs_in_it(server: Server) -> None
     """E-279: a dropped workspace is gone with all it holds; a new one under the same uid is empty."""
     workspace, other = server.workspace(), server.workspace()
     other.write("safe", b"safe")
-    workspace.bash(
-        "d=; for i in $(seq 120); do d=$d/deep; mkdir /workspace$d; done; echo x > /workspace$d/x", timeout_ms=30_000
-    )
+    deep = "/deep" * 150
+    workspace.bash(f"mkdir -p /workspace{deep}; echo x > /workspace{deep}/x")
     workspace.bash("mkdir -p closed/in; echo > closed/in/f; chmod 000 closed/in closed")
     (server.root / workspace.uid / "workspace" / "out").symlink_to(server.root / other.uid / "workspace")
     with background(lambda: workspace.try_bash("echo > begun; sleep 30")) as outcome:
@@ -185,4 +185,13 @@ def test_what_a_dead_server_began_to_remove_is_removed_at_the_next_start(start: 
 
 def test_ping_says_which_confinements_hold(server: Server, workspace: Workspace) -> None:
     answer = workspace.call("ping")
-    assert answer.output == {"engine": "virtual", "epoch": None}
+    confined = {"root": os.geteuid() == 0, "landlock": landlock.version(), "calls": True}
+    assert answer.output == {"engine": "virtual", "epoch": None, "confined": confined}
+
+
+def test_a_server_whose_zygote_cannot_start_says_so_and_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-m", "environments.compute.virtual.server"]  # -S: without installed packages
+    command += ["--socket", str(tmp_path / "socket"), "--root", str(tmp_path / "root")]
+    done = subprocess.run(command, env={"PYTHONPATH": str(REPOSITORY)}, cwd="/", capture_output=True, timeout=20)
+    assert done.returncode == 70
+    assert b"ready" not in done.stdout
