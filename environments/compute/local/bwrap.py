@@ -91,8 +91,9 @@ def options(host: Host, box: Box) -> list[Argument]:
 
 
 def command(host: Host, box: Box) -> list[str]:
-    """What ``bwrap`` runs: the Engine. The marker is an argument of its own that nothing reads but ``processes``."""
-    return [host.python, "-I", "-S", "-B", "-X", "utf8", "-c", START % (LISTENING, box.processes), box.marker]
+    """What ``bwrap`` runs: the Engine. The last two arguments are for ``processes`` and for people who look at them."""
+    start = START % (LISTENING, box.processes)
+    return [host.python, "-I", "-S", "-B", "-X", "utf8", "-c", start, box.marker, box.hostname]
 
 
 def _isolation(host: Host, box: Box) -> Iterator[Argument]:

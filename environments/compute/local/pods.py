@@ -181,7 +181,7 @@ def _sandbox(box_host: bwrap.Host, place: Place, spec: SandboxSpec, pod_uid: str
 
 def _supervise(place: Place, plan: dict[str, Any]) -> None:
     try:
-        result = host.run_code("environments.compute.local.supervisor", plan, marker(plan["podUid"]))
+        result = host.run_code("environments.compute.local.supervisor", plan, marker(plan["podUid"]), place.name)
     except BaseException:
         kill(place, find(place))
         raise

@@ -4,7 +4,8 @@ A reader may rely on:
   * a process is named by pid *and* start time, so a pid that was given to somebody else is never taken for ours;
   * a zombie counts as gone;
   * every process of a pod that lives outside it (supervisor, bwrap, its child, the Engine) carries the pod's marker as
-    one whole argument, from before its first instruction to its end; ``sweep`` ends when none is left. What runs inside
+    one whole argument (and its name as another, for people),
+    from before its first instruction to its end; ``sweep`` ends when none is left. What runs inside
     dies with the Engine, its PID 1. So nothing outlives a sweep, whatever was killed half-way through a start.
 
 Standard library only, and of that only what starts fast: the supervisor loads this file.

@@ -70,7 +70,7 @@ class Hatchery:
         with theirs:
             self._zygote = _start(root, theirs.fileno(), user)
         threading.Thread(target=self._hear, name="deaths", daemon=True).start()
-        with self._lock:
+        with suppress(OSError), self._lock:  # one that does not start is noticed by ``wait_until_ready``
             self._spares = [self._make() for _ in range(SPARES)]
 
     def wait_until_ready(self, seconds: float) -> bool:

@@ -27,12 +27,16 @@ DEATH_SECONDS = 5.0
 
 
 class _Workspace:
-    """What the server knows of one workspace in use; ``ledger`` is the handle of its shared page."""
+    """What the server knows of one workspace in use; ``ledger`` is the handle of its shared page.
+
+    ``closing``: what runs now shall not stay when it is done; the next call takes that back.
+    """
 
     def __init__(self) -> None:
         self.ledger = ledger.make()
         self.busy: set[Process] = set()
         self.idle: list[Process] = []
+        self.closing = False
 
     @property
     def processes(self) -> list[Process]:
@@ -71,6 +75,7 @@ class Pool:
         workspace = self._workspaces.get(uid)
         if workspace is None:
             workspace = self._workspaces[uid] = _Workspace()
+        workspace.closing = False
         while workspace.idle:
             process = workspace.idle.pop()
             if process.memory_mib == memory_mib and process.waits:
@@ -101,7 +106,7 @@ class Pool:
             workspace = self._workspaces.get(process.uid)
             if workspace is not None:
                 workspace.busy.discard(process)
-            if workspace is not None and again and len(workspace.idle) < IDLE_KEPT:
+            if workspace is not None and again and not workspace.closing and len(workspace.idle) < IDLE_KEPT:
                 process.idle_since = self._clock()
                 workspace.idle.append(process)
             else:
@@ -124,11 +129,12 @@ class Pool:
                     self._forget(uid)
 
     def close(self, uid: str) -> None:
-        """End what stands idle for a workspace; a call that runs goes on."""
+        """End what stands idle for a workspace, and what still runs when it is done."""
         with self._changed:
             workspace = self._workspaces.get(uid)
             if workspace is None:
                 return
+            workspace.closing = True
             while workspace.idle:
                 self._end(workspace.idle.pop())
             if not workspace.busy:

@@ -135,9 +135,9 @@ def main() -> int:
         if not hatchery.wait_until_ready(READY_SECONDS):
             return _complain("the zygote does not start", LOST)
         _serve(chosen, hatchery, Folders(root), listener, ending, _confined(as_root))
+        return LOST if ending.lost else 0
     finally:
         hatchery.close()
-    return LOST if ending.lost else 0
 
 
 def _serve(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -20,8 +21,9 @@ from environments.compute.engine import wire
 from environments.compute.local.driver import LocalDriver
 from environments.compute.local.processes import MARKER
 
-NAME = "sbx-aaaaaaaaaaaaaaaa-g0"
-SHARED = "sbx-cccccccccccccccc-g0"
+LETTERS = str.maketrans("0189", "wxyz")  # a name has no 0, 1, 8 and 9
+# Names that no other pod of this host has: tests count, and kill, by them.
+NAME, SHARED, OTHER = (f"sbx-{secrets.token_hex(8).translate(LETTERS)}-g0" for _ in range(3))
 INSTALLATION = "5f0f2b0e-8f5b-4d5e-9b0a-1d1f6a1f2a3b"
 _calls = itertools.count()
 
@@ -219,18 +221,16 @@ def pod_note(driver_root: Path, name: str = NAME) -> dict[str, Any]:
     return dict(json.loads((driver_root / name / "pod.json").read_text()))
 
 
-def our_processes(uid: str | None = None) -> list[int]:
-    """Processes of pods, of all or of the one with ``uid``."""
-    found = []
-    wanted = (MARKER + (uid or "")).encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                arguments = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if any(part.startswith(wanted) for part in arguments):
-                found.append(int(entry.name))
+def our_processes(uid: str = "", name: str = NAME) -> list[int]:
+    """Processes of the pods of that name, which no one else on this host has; or of the one pod with ``uid``."""
+    wanted, found = (MARKER + uid).encode(), []
+    for entry in filter(lambda entry: entry.name.isdigit(), Path("/proc").iterdir()):
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if name.encode() in arguments and any(part.startswith(wanted) for part in arguments):
+            found.append(int(entry.name))
     return found
 
 

@@ -103,7 +103,7 @@ def test_a_higher_rev_is_a_new_pod_on_the_same_volume(driver: LocalDriver, plane
     assert second.op_id == f"{NAME}.r2"
     assert second.volume_id == first.volume_id
     assert second.pod_uid != first.pod_uid
-    assert our_processes(first.pod_uid) == []
+    assert our_processes(first.pod_uid or "") == []
 
 
 def test_suspend_ends_the_pod_and_keeps_the_volume(driver: LocalDriver, plane: ControlPlane) -> None:
@@ -206,7 +206,7 @@ def test_a_killed_pod_is_seen_and_started_again_by_the_same_op(
     driver.apply(spec(plane.url, join_token=None))
     assert joined(driver, plane).sh("cat file") == "kept"
     assert driver.status(NAME).pod_uid != before.pod_uid
-    assert our_processes(before.pod_uid) == []
+    assert our_processes(before.pod_uid or "") == []
     assert len(our_groups()) == len(pod_note(tmp_path / "pods")["groups"])
 
 
@@ -262,15 +262,11 @@ def test_a_pod_survives_the_process_that_applied_it(driver: LocalDriver, plane: 
         "import os, pathlib, signal, sys\n"
         "from environments.compute.local.driver import LocalDriver\n"
         "from tests.compute.local.helpers import INSTALLATION, spec\n"
-        "LocalDriver(pathlib.Path(sys.argv[1]), INSTALLATION).apply(spec(sys.argv[2]))\n"
+        "LocalDriver(pathlib.Path(sys.argv[1]), INSTALLATION).apply(spec(sys.argv[2], name=sys.argv[3]))\n"
         "os.killpg(0, signal.SIGKILL)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(driver._root), plane.url],
-        cwd=host.CODE_ROOT,
-        start_new_session=True,
-        timeout=30,
-    )
+    command = [sys.executable, "-c", code, str(driver._root), plane.url, NAME]
+    result = subprocess.run(command, cwd=host.CODE_ROOT, start_new_session=True, timeout=30)
     assert result.returncode == -signal.SIGKILL
     assert joined(driver, plane).sh("echo there") == "there"
     before = driver.status(NAME)

@@ -15,6 +15,7 @@ import pytest
 from environments.compute.local.driver import LocalDriver
 from tests.compute.local.helpers import (
     NAME,
+    OTHER,
     SHARED,
     Client,
     ControlPlane,
@@ -27,7 +28,6 @@ from tests.compute.local.helpers import (
 )
 
 MIB = 1 << 20
-OTHER = "sbx-bbbbbbbbbbbbbbbb-g0"
 as_root = os.geteuid() == 0
 
 

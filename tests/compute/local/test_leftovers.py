@@ -53,6 +53,15 @@ def assert_clean(driver: LocalDriver, uid: int | None) -> None:
     assert uid is None or processes_of_user(uid) == []
 
 
+def the_bwrap() -> int | None:
+    """The bubblewrap of the pod that is starting, as soon as there is one."""
+    for pid in our_processes():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"bwrap\0"):
+                return pid
+    return None
+
+
 def kill_one_at(milliseconds: float, chance: random.Random) -> None:
     """Wait, then SIGKILL one of the processes of the pod that is starting."""
     threading.Event().wait(milliseconds / 1000)
@@ -80,7 +89,7 @@ def test_after_a_start_cut_short_the_next_one_works(driver: LocalDriver, plane: 
     joined(driver, plane).sh("echo kept > file")
     driver.apply(spec(plane.url, rev=2, mode="Suspended"))
     eventually(lambda: driver.status(NAME).suspended)
-    killer = threading.Thread(target=kill_one_at, args=(20, random.Random(1)))
+    killer = threading.Thread(target=lambda: os.kill(eventually(the_bwrap), signal.SIGKILL))
     killer.start()
     with contextlib.suppress(NoAnswer):
         driver.apply(spec(plane.url, rev=3, join_token=None))
@@ -103,9 +112,9 @@ def test_a_worker_killed_while_it_applies_leaves_nothing_that_the_next_apply_doe
         "driver = LocalDriver(pathlib.Path(sys.argv[1]), INSTALLATION)\n"
         "driver.readiness()\n"
         "print('now', flush=True)\n"
-        "driver.apply(spec(sys.argv[2]))\n"
+        "driver.apply(spec(sys.argv[2], name=sys.argv[3]))\n"
     )
-    command = [sys.executable, "-c", code, str(driver._root), plane.url]
+    command = [sys.executable, "-c", code, str(driver._root), plane.url, NAME]
     with subprocess.Popen(command, cwd=host.CODE_ROOT, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         worker.stdout.readline()
