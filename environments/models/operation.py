@@ -9,6 +9,7 @@ runs; an ended row never changes again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Self
 
@@ -23,9 +24,9 @@ UNFINISHED = ("queued", "running")
 class OperationRows(models.QuerySet["Operation"]):
     """Querysets in the words of the domain."""
 
-    def unfinished(self, environment_id: str) -> Self:
-        """Work that still runs or waits on an Environment."""
-        return self.filter(environment_id=environment_id, state__in=UNFINISHED)
+    def unfinished(self, environment_ids: Sequence[str]) -> Self:
+        """Work that still runs or waits on these Environments."""
+        return self.filter(environment_id__in=environment_ids, state__in=UNFINISHED)
 
     def lapsed(self, now: datetime) -> Self:
         """Running work whose worker stopped renewing, and queued work that is due."""

@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from environments import lifecycle
 from environments.models import Effect, Environment, Operation
 from environments.services.rows import (
-    Facts,
     apply_change,
     facts_of,
     hold_row,
@@ -35,44 +35,40 @@ def delete_environment(environment_id: str, *, force: bool) -> bool:
         if row is None or not row.live:
             return False
         hold_environment_count(tx)
-        cancel_operations(tx, row)
+        hold_operations(tx, [row])
         facts = facts_of(row, tx)
         if not force:
             refuse_while_used(row, facts)
-        erase(tx, row, facts, payload={})
+        erase(tx, [row], facts.now, payload={})
         return True
 
     return transact(work)
 
 
-def cancel_operations(tx: Tx, row: Environment) -> list[Operation]:
-    """Lock the unfinished Operations of a row, by id, so that the caller may end them."""
-    held = []
-    for id in Operation.objects.unfinished(row.id).order_by("pk").values_list("pk", flat=True):
-        operation = tx.hold(Rank.OPERATION, Operation.objects.filter(pk=id), id)
-        if operation is not None:
-            held.append(operation)
-    return held
+def hold_operations(tx: Tx, rows: Sequence[Environment]) -> None:
+    """Lock the unfinished Operations of these rows, by id, so that the caller may end them."""
+    tx.hold_all(Rank.OPERATION, Operation.objects.unfinished([row.id for row in rows]))
 
 
-def erase(tx: Tx, row: Environment, facts: Facts, *, payload: dict[str, Any]) -> None:
-    """The one way an Environment goes. The caller holds its row, the create lock and its Operations."""
-    events.append(tx, row.id, row.noun, "deleted", payload)
-    end_operations(row, facts.now)
-    tx.take(Rank.EFFECT, str(row.uid))
-    Effect.objects.filter(uid=row.uid).delete()
-    change_environment_count(-1)
-    if row.kind == "pod":
-        remove_vault(row.uid)
-        apply_change(tx, row, lifecycle.delete(row), updated_at=facts.now)
-        return
-    if row.kind == "virtual":
-        outbox.post(tx, "workspace.remove", str(row.uid), {"uid": str(row.uid)})
-    row.delete()
-
-
-def end_operations(row: Environment, now: datetime) -> None:
+def end_operations(rows: Sequence[Environment], now: datetime) -> None:
     """Cancel what is unfinished; a worker that still runs one finds its fence moved and writes nothing."""
-    Operation.objects.unfinished(row.id).update(
+    Operation.objects.unfinished([row.id for row in rows]).update(
         state="cancelled", lease_until=None, due_at=None, finished_at=now, cancel_requested=True
     )
+
+
+def erase(tx: Tx, rows: Sequence[Environment], now: datetime, *, payload: dict[str, Any]) -> None:
+    """The one way Environments go. The caller holds their rows, the create lock and their Operations."""
+    for row in rows:
+        events.append(tx, row.id, row.noun, "deleted", payload)
+    end_operations(rows, now)
+    tx.take(Rank.EFFECT, "")
+    Effect.objects.filter(uid__in=[row.uid for row in rows]).delete()
+    change_environment_count(-len(rows))
+    for row in rows:
+        if row.kind == "pod":
+            remove_vault(row.uid)
+            apply_change(tx, row, lifecycle.delete(row), updated_at=now)
+        elif row.kind == "virtual":
+            outbox.post(tx, "workspace.remove", str(row.uid), {"uid": str(row.uid)})
+    Environment.objects.filter(pk__in=[row.pk for row in rows if row.kind != "pod"]).delete()

@@ -57,7 +57,7 @@ class CommandFailed:
 
 def queue_setup(tx: Tx, row: Environment, now: datetime) -> None:
     """Insert Operation ``setup`` unless one is unfinished; it runs before any call. The caller holds the row."""
-    if Operation.objects.unfinished(row.id).filter(kind="setup", uid=row.uid).exists():
+    if Operation.objects.unfinished([row.id]).filter(kind="setup", uid=row.uid).exists():
         return
     operation = Operation(
         id=ulid("op", now), kind="setup", environment_id=row.id, uid=row.uid, actor="system", created_at=now, due_at=now
@@ -67,7 +67,7 @@ def queue_setup(tx: Tx, row: Environment, now: datetime) -> None:
 
 def run_waiting(tx: Tx, row: Environment) -> None:
     """Hand out what waited for this pod's Engine; the caller holds the row."""
-    for id in Operation.objects.unfinished(row.id).filter(uid=row.uid).order_by("pk").values_list("pk", flat=True):
+    for id in Operation.objects.unfinished([row.id]).filter(uid=row.uid).order_by("pk").values_list("pk", flat=True):
         outbox.post(tx, TOPIC, id, {"operationId": id})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from environments import lifecycle
 from environments.errors import still_retiring
-from environments.services.delete import cancel_operations, end_operations
+from environments.services.delete import end_operations, hold_operations
 from environments.services.present import present
 from environments.services.put import PodsAvailable
 from environments.services.rows import apply_change, facts_of, hold_live, later, refuse_while_used
@@ -21,13 +21,13 @@ def reset_environment(environment_id: str, *, pods: PodsAvailable, tenant: str) 
         row = hold_live(tx, environment_id)
         if row.kind != "pod":
             raise RequestRejected(f"Environment {row.id} is of kind {row.kind}: only a pod can be reset.")
-        cancel_operations(tx, row)
+        hold_operations(tx, [row])
         facts = facts_of(row, tx)
         refuse_while_used(row, facts)
         if row.retiring is not None:
             raise still_retiring(row.id)
         pods.require(row.id)
-        end_operations(row, facts.now)
+        end_operations([row], facts.now)
         idle = facts.idle(row.recipe)
         change = lifecycle.new_volume(row, tenant=tenant, now=facts.now, idle=idle)
         apply_change(tx, row, change, disk_op=None, updated_at=later(row.updated_at, facts.now))

@@ -76,4 +76,4 @@ def ready(row: Environment) -> bool:
 
 def unfinished_setup(row: Environment) -> bool:
     """Whether an Operation ``setup`` of this row waits or runs."""
-    return Operation.objects.unfinished(row.id).filter(kind="setup", uid=row.uid).exists()
+    return Operation.objects.unfinished([row.id]).filter(kind="setup", uid=row.uid).exists()

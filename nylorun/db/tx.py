@@ -75,6 +75,13 @@ class Tx:
         self._ledger.take(rank, key)
         return rows.select_for_update(of=("self",), no_key=not to_delete).first()
 
+    def hold_all(self, rank: Rank, rows: QuerySet[M], *, to_delete: bool = False) -> list[M]:
+        """Lock every row of ``rows`` by ascending primary key and return them as they are under their locks."""
+        held = list(rows.order_by("pk").select_for_update(of=("self",), no_key=not to_delete))
+        for row in held:
+            self._ledger.take(rank, str(row.pk))
+        return held
+
     def take(self, rank: Rank, key: str) -> None:
         """Note a lock that the next statement takes by itself: a unique insert or an ``UPDATE`` of one row."""
         self._ledger.take(rank, key)

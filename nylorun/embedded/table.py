@@ -28,7 +28,7 @@ POSTGRES, VALKEY, ENGINE, WORKERS, BEAT, API = range(6)
 SERVERS = (POSTGRES, VALKEY)
 PROCESSES = (ENGINE, WORKERS, BEAT, API)
 API_THREADS = 128
-"""Half of them may wait for long work (NYLORUN_WAITING_CALLS); a waiting thread costs little and holds no connection."""
+"""Half of them may wait for long work (NYLORUN_WAITING_CALLS); a waiting thread costs little, holds no connection."""
 CELERY = (sys.executable, "-m", "celery", "-A")
 WORKER_QUEUES = {"worker": ("control,sweep", 8), "worker-disk": ("disk,setup", 4)}
 PLAIN_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH")

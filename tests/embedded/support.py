@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,12 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Server)
 
 
+def plain_environment() -> dict[str, str]:
+    """The environment without what names servers, secrets or settings: a test run sets these for itself."""
+    ours = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "NYLORUN_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 def eventually(look: Callable[[], T], seconds: float = 15.0) -> T:
     """The first truthy answer of `look`; an AssertionError after `seconds` without one."""
     deadline = time.monotonic() + seconds
@@ -26,11 +31,23 @@ def eventually(look: Callable[[], T], seconds: float = 15.0) -> T:
     return answer
 
 
-def python(code: str, *arguments: str) -> subprocess.Popen[str]:
-    """A Python process that runs `code` with this source tree, its output readable by line."""
-    return subprocess.Popen(
-        (sys.executable, "-c", code, *arguments), cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+@contextmanager
+def running(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, its output readable by line; killed at the end of the block."""
+    process = subprocess.Popen(
+        argv, cwd=ROOT, env=plain_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line it prints; empty when it has ended."""
+    assert process.stdout is not None
+    return process.stdout.readline()
 
 
 def identity(pid: int) -> Identity:

@@ -12,12 +12,17 @@ import pytest
 import nylorun
 from nylorun.cli.main import main, parser
 from nylorun.embedded.installation import Installation
-from tests.embedded.support import ROOT
+from tests.embedded.support import ROOT, line_of, plain_environment, running
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (sys.executable, "-m", "nylorun", *arguments), cwd=ROOT, capture_output=True, text=True, timeout=60
+        (sys.executable, "-m", "nylorun", *arguments),
+        cwd=ROOT,
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -92,18 +97,12 @@ def test_keys_and_manage_refuse_a_folder_that_is_none_of_ours_and_leave_it_alone
 
 def test_a_signal_during_the_start_ends_it_in_order(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with subprocess.Popen(
-        (sys.executable, "-m", "nylorun", "up", "--data-dir", str(folder), "--port", "0", "--driver", "fake"),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as up:
-        assert up.stdout is not None
-        assert "postgres ready" in up.stdout.readline()
+    argv = ("-m", "nylorun", "up", "--data-dir", str(folder), "--port", "0", "--driver", "fake")
+    with running(sys.executable, *argv) as up:
+        assert " ready (pid" in line_of(up)
         up.send_signal(signal.SIGTERM)
-        lines = [line[9:].split() for line in up.stdout.read().splitlines()]
-        assert up.wait(20) == 0
+        lines = [line[9:].split() for line in up.communicate(timeout=30)[0].splitlines()]
+    assert up.returncode == 0
     assert [line[0] for line in lines if "ended" in line][-1] == "postgres"
     assert not (folder / "connection.json").exists()
     assert list((folder / "run").glob("*.pid")) == []

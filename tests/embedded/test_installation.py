@@ -11,14 +11,15 @@ import pytest
 
 from nylorun.embedded.installation import CommandFailed, Installation, InUse, run_management
 from nylorun.embedded.table import PLAIN_ENVIRONMENT, processes
+from tests.embedded.support import plain_environment
 
 OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "NYLORUN_KEYRING", "NYLORUN_PUBLIC_URL")
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in OURS:
-        monkeypatch.delenv(name, raising=False)
+    for name in set(os.environ) - set(plain_environment()):
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from nylorun.embedded.places import SERVER_UID, SOCKET_PATH_MAX
 from nylorun.embedded.postgres import Postgres
 from nylorun.embedded.processes import running_in
-from tests.embedded.support import closing_server, eventually, python, uid_of
+from tests.embedded.support import closing_server, eventually, line_of, running, uid_of
 
 
 @pytest.fixture
@@ -142,11 +143,9 @@ def test_both_servers_end_when_the_process_that_started_them_is_killed(tmp_path:
         "    print(*urls, flush=True)\n"
         "    signal.pause()\n"
     )
-    with python(code, str(tmp_path)) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline().startswith("postgresql://")
+    with running(sys.executable, "-c", code, str(tmp_path)) as owner:
+        assert line_of(owner).startswith("postgresql://")
         assert running_in(tmp_path / "postgres/data", "postgres")
         assert running_in(tmp_path / "valkey/data", "valkey-server")
-        owner.kill()
     eventually(lambda: not running_in(tmp_path / "postgres/data", "postgres"))
     eventually(lambda: not running_in(tmp_path / "valkey/data", "valkey-server"))

@@ -13,7 +13,7 @@ from nylorun.embedded.parts import Part
 from nylorun.embedded.processes import Command, Identity
 from nylorun.embedded.supervisor import PartFailed, Supervisor
 from tests.embedded.standin import PARENT, PLAIN, STUBBORN, part, supervisor, table
-from tests.embedded.support import ROOT, eventually, identity, kill
+from tests.embedded.support import eventually, identity, kill, line_of, running
 
 Started = Callable[[list[Part]], Supervisor]
 
@@ -142,26 +142,23 @@ def test_what_a_killed_part_leaves_in_its_group_is_killed_before_it_starts_again
 
 
 def test_a_killed_supervisor_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
-    first = run_standin(tmp_path)
-    left = parts_of(tmp_path)
-    near, far = (identity(int(pid)) for pid in (tmp_path / "children").read_text().split())
-    (tmp_path / "children").unlink()
-    first.kill()
-    first.communicate()
-    eventually(lambda: not left["plain"].alive())  # the kernel asked it to end
-    assert left["stubborn"].alive()  # it was asked, and did not obey
-
-    second = run_standin(tmp_path)
-    pods = [far]
+    pods: list[Identity] = []
     try:
-        assert not left["stubborn"].alive()
-        assert not near.alive()
-        assert far.alive()
-        assert all(found.alive() for found in parts_of(tmp_path).values())
+        with running(*STANDIN, str(tmp_path)) as first:
+            pods.append(wait_for_standin(first, tmp_path))
+            left = parts_of(tmp_path)
+            near = identity(int((tmp_path / "children").read_text().split()[0]))
+            (tmp_path / "children").unlink()
+        eventually(lambda: not left["plain"].alive())  # the kernel asked it to end
+        assert left["stubborn"].alive()  # it was asked, and did not obey
+
+        with running(*STANDIN, str(tmp_path)) as second:
+            pods.append(wait_for_standin(second, tmp_path))
+            assert not left["stubborn"].alive()
+            assert not near.alive()
+            assert pods[0].alive()
+            assert all(found.alive() for found in parts_of(tmp_path).values())
     finally:
-        pods.append(identity(int((tmp_path / "children").read_text().split()[1])))
-        second.kill()
-        second.communicate()
         supervisor(tmp_path, table(tmp_path), []).end_leftovers()
         for pod in pods:
             kill(pod, signal.SIGKILL)
@@ -169,25 +166,24 @@ def test_a_killed_supervisor_leaves_nothing_after_the_next_start(tmp_path: Path)
 
 
 def test_a_number_that_was_used_again_is_left_alone(tmp_path: Path) -> None:
-    with subprocess.Popen((sys.executable, "-c", PLAIN), start_new_session=True) as stranger:
+    with running(sys.executable, "-c", PLAIN) as stranger:
         watched = supervisor(tmp_path, [part("one", 0, PLAIN)], [])
         now = identity(stranger.pid)
         (tmp_path / "run/one.pid").write_text(f"{now.pid} {now.started}0\n")
         watched.end_leftovers()
         assert now.alive()
         assert not (tmp_path / "run/one.pid").exists()
-        stranger.kill()
 
 
-def run_standin(folder: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        (sys.executable, "-m", "tests.embedded.standin", str(folder)), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    while (line := process.stdout.readline()) != "all ready\n":
+STANDIN = (sys.executable, "-m", "tests.embedded.standin")
+
+
+def wait_for_standin(process: subprocess.Popen[str], folder: Path) -> Identity:
+    """Wait until the stand-ins run and the stubborn one has become deaf; the process that stands for a pod."""
+    while (line := line_of(process)) != "all ready\n":
         assert line, "the supervisor ended"
     eventually(lambda: "set" in (folder / "logs/stubborn.log").read_text())
-    return process
+    return identity(int((folder / "children").read_text().split()[1]))
 
 
 def parts_of(folder: Path) -> dict[str, Identity]:

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from nylorun.embedded.processes import Identity
-from tests.embedded.support import ROOT, eventually, kill
+from tests.embedded.support import ROOT, eventually, kill, plain_environment
 
 pytestmark = pytest.mark.live
 
 PARTS = {"postgres", "valkey", "engine", "worker", "worker-disk", "beat", "api"}
-OURS = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "NYLORUN_KEYRING", "NYLORUN_PUBLIC_URL", "DJANGO_SETTINGS_MODULE")
 
 
 @dataclass
@@ -78,10 +77,6 @@ class Up:
         self.process.send_signal(number)
         self.lines += self.process.communicate(timeout=20)[0].splitlines()
         return self.process.returncode
-
-
-def plain_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in OURS}
 
 
 def verb(*arguments: str) -> subprocess.CompletedProcess[str]:

