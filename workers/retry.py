@@ -17,7 +17,7 @@ from django.db import connections
 from nylorun.kernel.clock import monotonic
 from nylorun.kernel.errors import Retry
 from nylorun.record import outbox
-from workers.metrics import TASK_SECONDS
+from workers import metrics
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def under_retry_rule(task: Any, step: Callable[..., object], *args: Any, row: st
         if row is not None:
             _count(row, error)
     finally:
-        TASK_SECONDS.labels(task=task.name).observe(monotonic() - started)
+        metrics.observe(task.name, monotonic() - started)
         connections.close_all()
 
 

@@ -9,6 +9,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from environments.api.machines import driver_status
+from environments.api.metrics import WAKE_SECONDS
 from environments.api.shapes import JoinBody
 from environments.api.views import Joined as JoinedView
 from environments.compute.contract import NoAnswer
@@ -40,7 +41,10 @@ class JoinView(ApiView):
             status = driver_status(name)
         except NoAnswer as error:
             raise ServiceUnavailable("The Driver does not answer. Join again.") from error
-        return self.answer(_answer(join(wanted, status)))
+        joined = join(wanted, status)
+        if joined.waited is not None:
+            WAKE_SECONDS.observe(joined.waited)
+        return self.answer(_answer(joined))
 
 
 class RenewView(ApiView):

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from prometheus_client import Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from environments.services.sweep import census, oldest_deletion
 from nylorun.db.tx import database_now
+from nylorun.http.metrics import REGISTRY
 from nylorun.record import outbox
+
+WAKE_SECONDS = Histogram(
+    "nylorun_wake_seconds",
+    "From the wish for a pod's start to its Engine's join.",
+    buckets=(0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300),
+    registry=REGISTRY,
+)
 
 
 def environments() -> Iterator[Metric]:

@@ -46,6 +46,8 @@ class Joined:
     environment_id: str
     epoch: int
     pod_uid: str
+    waited: float | None = None
+    """Seconds from the wish for this start to its join; ``None`` when no start ends here."""
 
 
 def check_join(request: Join) -> str:
@@ -70,8 +72,10 @@ def join(request: Join, status: SandboxStatus) -> Joined:
             change = lifecycle.lose(row, "volume_replaced")
             apply_change(tx, row, change, updated_at=later(row.updated_at, now))
             return None
+        starts = row.pod_uid is None and row.started_at is not None
+        waited = (now - row.started_at).total_seconds() if starts and row.started_at else None
         _write(tx, row, request, status, now)
-        return Joined(row.id, row.host_epoch or 0, request.pod_uid)
+        return Joined(row.id, row.host_epoch or 0, request.pod_uid, waited)
 
     joined = transact(work)
     if joined is None:

@@ -48,9 +48,7 @@ def delete_unused(environment_ids: Sequence[str]) -> int:
     """
 
     def work(tx: Tx) -> int:
-        rows = tx.hold_all(
-            Rank.ENVIRONMENT, Environment.objects.live().filter(pk__in=environment_ids), to_delete=True
-        )
+        rows = tx.hold_all(Rank.ENVIRONMENT, Environment.objects.live().filter(pk__in=environment_ids), to_delete=True)
         hold_environment_count(tx)
         hold_operations(tx, rows)
         now = tx.now()
@@ -68,7 +66,7 @@ def delete_unused(environment_ids: Sequence[str]) -> int:
     return transact(work)
 
 
-def _look_again(row: Environment, now: datetime, *, busy: bool) -> datetime | None | Unset:
+def _look_again(row: Environment, now: datetime, *, busy: bool) -> datetime | Unset | None:
     """When the sweep looks at this row again; ``UNUSED``: now is the time, ``None``: never."""
     after = lifecycle.delete_after(row.recipe)
     if after is None:

@@ -1,4 +1,4 @@
-"""What an installation has left on the machine: processes, mounts and cgroups that bear its folder or its pods' names."""
+"""What an installation left on the machine: processes, mounts and cgroups of its folder or of its pods' names."""
 
 from __future__ import annotations
 

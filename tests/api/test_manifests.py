@@ -175,7 +175,7 @@ def test_a_name_follows_its_grammar(api, method, name):
 
 
 def test_a_dry_run_answers_what_would_come(api):
-    """E-45: 200, and nothing is written."""
+    """E-45, E-195: 200, every check, and nothing is written."""
     first = api.put(f"{M}/box?dryRun=true", POD)
     assert first.status == 200
     plan = first.json

@@ -216,7 +216,7 @@ def test_an_engine_that_dribbles_does_not_outlive_the_time_limit(tmp_path: Path)
         ("stat", [ACCEPT]),
         ("stat", [wire.encode(wire.HEADER, b"{}")]),
         ("stat", [b"?\0\0\0\0"]),
-        ("stat", [b"R" + (MIB + 1).to_bytes(4, "big")]),
+        ("stat", [b"R" + (4 * MIB + 1).to_bytes(4, "big")]),
         ("stat", [wire.encode(wire.RESULT, b"{")]),
         ("stat", [wire.encode(wire.RESULT, b"[]")]),
         ("stat", [wire.encode(wire.RESULT, b"[" * 100_000)]),
@@ -238,7 +238,7 @@ def test_an_engine_that_dribbles_does_not_outlive_the_time_limit(tmp_path: Path)
     ],
 )  # fmt: skip
 def test_an_answer_beyond_its_limits_fails_the_call(tmp_path: Path, op: str, frames: list[bytes]) -> None:
-    """An Engine is not trusted."""
+    """E-294: an Engine is not trusted: what it sends is checked."""
     with engine(tmp_path, says(ACCEPT, *frames)) as channel:
         answer = call(channel, op)
     assert (answer.kind, answer.code) == ("failed", "tool.failed")

@@ -93,12 +93,14 @@ def test_a_half_made_cluster_is_made_again(tmp_path: Path) -> None:
     assert not draft.exists()
 
 
-def test_root_runs_it_as_an_ordinary_user_even_below_a_closed_folder(postgres: Postgres, tmp_path: Path) -> None:
-    closed = tmp_path.parent.stat().st_mode & 0o077 == 0
-    assert closed  # the folder of the test run is open to its owner alone
+def test_root_runs_it_as_an_ordinary_user_even_below_a_closed_folder(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
     wanted = SERVER_UID if os.geteuid() == 0 else os.geteuid()
-    assert uid_of(postgres.process.pid) == wanted
-    assert postgres.data.stat().st_uid == wanted
+    with closing_server(Postgres(closed / "postgres", durable=False)) as server:
+        server.start()
+        assert uid_of(server.process.pid) == wanted
+        assert server.data.stat().st_uid == wanted
 
 
 def test_only_its_own_user_can_enter_the_folder_of_its_socket(postgres: Postgres) -> None:

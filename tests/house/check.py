@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("nylorun", "environments", "manifests", "vault", "workers", "tests", "manage.py")
+PLACES = ("nylorun", "environments", "manifests", "vault", "workers", "tests/support", "tests/house", "manage.py")
 SETTINGS = {
     "DATABASE_URL": "postgresql://nylorun@localhost/nylorun",
     "REDIS_URL": "redis://localhost:6379/0",

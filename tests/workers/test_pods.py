@@ -280,3 +280,22 @@ def test_reconcile_twice_changes_nothing_more(api: Api, running: FakeDriver) -> 
     assert Environment.objects.values().get(pk="demo") == before
     assert running.calls["apply"] == applied
     step.reconcile_pod("never-made")
+
+
+def test_a_start_is_measured_from_the_wish_to_the_join(api: Api, pods: FakeDriver, clock: Any) -> None:
+    """The wake histogram of ``/metrics``; a pod that joins again adds nothing."""
+
+    def waited() -> tuple[float, float]:
+        lines = api.get("/metrics").body.decode().splitlines()
+        of = {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("nylorun_wake_seconds_")}
+        return of["nylorun_wake_seconds_count"], of["nylorun_wake_seconds_sum"]
+
+    before = waited()
+    api.put(URL, {"kind": "pod"})
+    step.reconcile_pod("demo")
+    clock.advance(seconds=3)
+    assert join(api, pods).status == 200
+    assert join(api, pods).status == 200
+    count, total = waited()
+    assert count == before[0] + 1
+    assert 3 <= total - before[1] < 4

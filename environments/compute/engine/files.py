@@ -8,7 +8,8 @@ A reader may rely on:
 
 from __future__ import annotations
 
-from environments.compute.engine.wire import Refused
+from environments.compute.engine import jsonc
+from environments.compute.engine.wire import MAX_RESULT, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,17 @@ def _write(args: Args) -> Run:
 
 def _list(args: Args) -> Run:
     path, recursive = args.text("path", "."), args.flag("recursive")
-    return lambda tree, _body, _sink: tree.list(path, recursive=recursive)
+    return lambda tree, _body, _sink: _fitted(tree.list(path, recursive=recursive))
+
+
+def _fitted(listing: dict[str, Any]) -> dict[str, Any]:
+    """The listing, or as much of it from its start as one result carries."""
+    room = MAX_RESULT - 2 * PATH_MAX
+    for index, entry in enumerate(listing["entries"]):
+        room -= len(jsonc.dumps(entry)) + 1
+        if room < 0:
+            return {**listing, "entries": listing["entries"][:index], "truncated": True}
+    return listing
 
 
 def _stat(args: Args) -> Run:

@@ -1,9 +1,9 @@
 """The Engine channel: frames over a Unix stream socket, one connection per call.
 
-A frame is one type byte, four bytes of big-endian length, and at most 1 MiB of payload (``R``: 4 MiB). The client sends ``H``
-(header), ``D`` (body) until ``Z`` (end of body), and later perhaps ``K`` (kill). The Engine answers ``A`` (accepted) or
-``N`` (refused, nothing has run), then ``O``, ``E``, ``D`` (standard output, standard error, file bytes) and exactly one
-``R`` (result), after which it closes.
+A frame is one type byte, four bytes of big-endian length, and at most 1 MiB of payload (``R``: 4 MiB). The client
+sends ``H`` (header), ``D`` (body) until ``Z`` (end of body), and later perhaps ``K`` (kill). The Engine answers ``A``
+(accepted) or ``N`` (refused, nothing has run), then ``O``, ``E``, ``D`` (standard output, standard error, file bytes)
+and exactly one ``R`` (result), after which it closes.
 
 A reader may rely on:
   * ``read_frame`` never reads past its frame, so ``Decoder`` can take over at any frame's end;

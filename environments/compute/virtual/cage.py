@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from environments.compute.virtual import landlock, seccomp
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 38
+_PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
+_PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 4, 8, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_SYS_CHROOT = 18
 _SIGKILL = 9
@@ -46,12 +47,21 @@ def become(user: int, *, keep_chroot: bool) -> None:
     _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.geteuid() != 0:
         return
+    signal_of_parent = _signal_of_parent()
     _LIBC.prctl(_PR_SET_KEEPCAPS, int(keep_chroot), 0, 0, 0)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     _capabilities(1 << _CAP_SYS_CHROOT if keep_chroot else 0)
     set_dumpable(True)  # else /proc/self would belong to root; ``enter`` ends it
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal_of_parent, 0, 0, 0)  # a change of user clears it
+
+
+def _signal_of_parent() -> int:
+    """The signal this process gets when the one that made it ends; 0 for none."""
+    kept = ctypes.c_int(0)
+    _LIBC.prctl(_PR_GET_PDEATHSIG, ctypes.byref(kept), 0, 0, 0)
+    return kept.value
 
 
 def die_with_parent() -> None:

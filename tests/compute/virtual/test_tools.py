@@ -122,16 +122,16 @@ def test_parallel_writes_into_one_new_folder_all_succeed(workspace: Workspace) -
     assert len(listed["entries"]) == 32
 
 
-def test_a_list_too_long_for_one_frame_is_cut_and_says_so(server: Server, workspace: Workspace) -> None:
-    workspace.write("d/first", b"")
-    folder = server.root / workspace.uid / "workspace" / "d"
-    for number in range(3500):
-        (folder / f"{'n' * 250}{number}").touch()
-    listed = workspace.call("list", {"path": "d"}).output
+def test_a_list_too_long_for_one_result_is_cut_and_says_so(server: Server, workspace: Workspace) -> None:
+    workspace.write(f"{'d' * 250}/{'e' * 250}/first", b"")
+    folder = server.root / workspace.uid / "workspace" / ("d" * 250) / ("e" * 250)
+    for number in range(8000):
+        (folder / f"{'n' * 240}{number}").touch()
+    listed = workspace.call("list", {"path": ".", "recursive": True}).output
     assert listed is not None
     assert isinstance(listed["entries"], list)
     assert listed["truncated"] is True
-    assert 2000 < len(listed["entries"]) < 3500
+    assert 3000 < len(listed["entries"]) < 8000
 
 
 @pytest.mark.parametrize("uid", ["../other", "", "x", "00000000-0000-4000-8000-00000000000A", "../" * 8 + "etc"])
