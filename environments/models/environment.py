@@ -12,6 +12,7 @@ Changed only by a transaction that holds the row's lock.
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import Any, Self
 
 from django.contrib.postgres.indexes import GinIndex
@@ -19,6 +20,7 @@ from django.db import models
 from django.db.models import Q
 
 from manifests.models import ManifestVersion
+from nylorun.db.rows import Table
 
 KINDS = ("virtual", "pod", "none")
 NOUNS = ("environment", "agent")
@@ -137,4 +139,13 @@ class Environment(models.Model):
         """Set and save these columns, nothing else; the caller holds the row's lock."""
         for name, value in patch.items():
             setattr(self, name, value)
-        self.save(update_fields=list(patch))
+        rows().update(self.pk, patch)
+
+
+LIVE = "desired IS NULL OR desired <> 'deleted'"
+
+
+@lru_cache(maxsize=1)
+def rows() -> Table[Environment]:
+    """Single rows, read and written with SQL that is built once."""
+    return Table(Environment)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from environments.commands import CallTool
 from environments.errors import EnvironmentLost, EnvironmentUnavailable
-from environments.models import Effect, Environment
+from environments.models import LIVE, Effect, Environment, rows
 from environments.services.put import PodsAvailable
 from environments.services.rows import ask_reconcile, facts_of, hold_row, later
 from environments.services.start import check_start, ready
@@ -104,7 +104,7 @@ def _memory(row: Environment) -> int:
 
 def look(call: Begun, environment_id: str) -> bool:
     """One look of a waiting call, without a lock: true when it may be sent; raises when it never will be."""
-    row = Environment.objects.live().named(environment_id).first()
+    row = rows().one(environment_id, where=LIVE)
     if row is None:
         raise EnvironmentUnavailable(f"There is no Environment {environment_id} now.")
     if row.observed == "lost":
@@ -121,7 +121,7 @@ def invoke(call: Begun, environment_id: str) -> Workplace | None:
 
     def work(tx: Tx) -> Workplace | None:
         effect = tx.hold(Rank.EFFECT, Effect.objects.filter(pk=call.effect_id), call.effect_id)
-        row = Environment.objects.live().named(environment_id).first()
+        row = rows().one(environment_id, where=LIVE)
         if effect is None or row is None or row.uid != effect.uid:
             raise EnvironmentUnavailable(f"Environment {environment_id} went away while the call waited.")
         if not ready(row):

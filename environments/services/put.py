@@ -121,16 +121,22 @@ def _found(tx: Tx, row: Environment, command: PutEnvironment, caller: Caller) ->
         _same_fields(row, command, facts)
     if command.owner is not UNSET:
         check_guard(row.owner_user_id, command.owner, caller)
-    check_if_match(command.if_match, etag(row))
-    patch: dict[str, Any] = {"last_used_at": later(row.last_used_at, facts.now)}
+    if command.if_match is not None:
+        check_if_match(command.if_match, etag(row))
+    row.write(**_changes(row, command, facts.now))
+    return Put(present(row, facts), etag(row), created=False)
+
+
+def _changes(row: Environment, command: PutEnvironment, now: datetime) -> dict[str, Any]:
+    """What a ``PUT`` on an existing row writes: its use always, labels and guard when they were sent and differ."""
+    patch: dict[str, Any] = {"last_used_at": later(row.last_used_at, now)}
     if command.labels is not None and not same(dict(command.labels), row.labels):
         patch["labels"] = dict(command.labels)
     if command.owner is not UNSET and command.owner != row.owner_user_id:
         patch["owner_user_id"] = command.owner
     if len(patch) > 1:
-        patch["updated_at"] = later(row.updated_at, facts.now)
-    row.write(**patch)
-    return Put(present(row, facts), etag(row), created=False)
+        patch["updated_at"] = later(row.updated_at, now)
+    return patch
 
 
 def _same_manifest(row: Environment, reference: str) -> None:

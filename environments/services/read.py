@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from environments.models import Effect, Environment
+from environments.models import LIVE, Effect, Environment, rows
 from environments.services.present import etag, present
 from environments.services.rows import Facts, facts_of
 from nylorun.kernel.errors import NotFound
@@ -22,7 +22,7 @@ def read_environment(environment_id: str) -> tuple[dict[str, Any], str]:
 
 def live_row(environment_id: str) -> Environment:
     """The live row, unlocked: what it says may have changed by the time it is read."""
-    row = Environment.objects.live().named(environment_id).first()
+    row = rows().one(environment_id, where=LIVE)
     if row is None:
         raise NotFound
     return row
@@ -30,14 +30,13 @@ def live_row(environment_id: str) -> Environment:
 
 def list_page(labels: dict[str, str], after: str, size: int) -> list[dict[str, Any]]:
     """Up to ``size`` views of live rows with every label, by id, beginning after the id ``after``."""
-    rows = list(Environment.objects.live().labelled(labels).filter(pk__gt=after).order_by("pk")[:size])
-    return [present(row, facts) for row, facts in _with_facts(rows)]
+    found = list(Environment.objects.live().labelled(labels).filter(pk__gt=after).order_by("pk")[:size])
+    return [present(row, facts) for row, facts in _with_facts(found)]
 
 
-def _with_facts(rows: Iterable[Environment]) -> Iterator[tuple[Environment, Facts]]:
-    rows = list(rows)
+def _with_facts(found: Sequence[Environment]) -> Iterator[tuple[Environment, Facts]]:
     common = facts_of(None)
-    uids = [row.uid for row in rows if row.kind != "none"]
+    uids = [row.uid for row in found if row.kind != "none"]
     busy = set(Effect.objects.busy_among(uids, common.now))
-    for row in rows:
+    for row in found:
         yield row, replace(common, busy=row.uid in busy)

@@ -16,7 +16,7 @@ from django.db import connection
 
 from environments import lifecycle
 from environments.errors import being_deleted, call_runs, lease_held
-from environments.models import Environment
+from environments.models import Environment, rows
 from manifests.settings import Effective, in_force
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Clock, Tx
@@ -49,7 +49,8 @@ class Facts:
 
 def hold_row(tx: Tx, environment_id: str, *, to_delete: bool = False) -> Environment | None:
     """Lock the row of this id, live or being deleted."""
-    return tx.hold(Rank.ENVIRONMENT, Environment.objects.named(environment_id), environment_id, to_delete=to_delete)
+    tx.take(Rank.ENVIRONMENT, environment_id)
+    return rows().one(environment_id, lock=" FOR UPDATE" if to_delete else " FOR NO KEY UPDATE")
 
 
 def hold_live(tx: Tx, environment_id: str) -> Environment:

@@ -102,10 +102,10 @@ class QuietEngine:
 def quiet_engines(limit: int = 500) -> list[QuietEngine]:
     """Running pods whose Engine was not seen for six minutes; a quiet fleet that renews costs nothing."""
     before = database_now() - ENGINE_STALE
-    rows = Environment.objects.filter(
+    quiet = Environment.objects.filter(
         desired="running", observed="running", engine_seen_at__lte=before, engine_address__isnull=False
     )
-    found = rows.values_list("pk", "engine_address", "host_epoch")[:limit]
+    found = quiet.values_list("pk", "engine_address", "host_epoch")[:limit]
     return [QuietEngine(id, str(address), epoch or 0) for id, address, epoch in found]
 
 

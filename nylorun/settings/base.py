@@ -81,6 +81,8 @@ _OPTIONS: dict[str, Any] = _DATABASE.setdefault("OPTIONS", {})
 # One wait for a row lock is at most LOCK_WAIT; set on the connection, it costs no statement.
 _OPTIONS["options"] = "-c lock_timeout=5000 -c idle_in_transaction_session_timeout=60000"
 _OPTIONS["connect_timeout"] = 3
+# Statements are prepared after a few uses: the server plans each of the few there are once a connection.
+_OPTIONS["server_side_binding"] = True
 _OPTIONS["pool"] = {"min_size": 1, "max_size": CONFIG.pool_size, "timeout": 5, "max_idle": 120}
 DATABASES = {"default": _DATABASE}
 

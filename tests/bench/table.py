@@ -15,7 +15,8 @@ INSERT INTO environments_environment
   (id, uid, kind, noun, labels, recipe, applied, version, applied_version, manifest_hash,
    last_used_at, created_at, updated_at, delete_check_at)
 SELECT %(prefix)s || lpad(n::text, 7, '0'), gen_random_uuid(), 'none', 'environment',
-       jsonb_build_object('team', 't' || (n %% 1000)), %(recipe)s::jsonb, %(recipe)s::jsonb, 1, 1, 'sha256:x',
+       jsonb_build_object('team', 't' || (n %% greatest(%(count)s / 100, 1))),
+       %(recipe)s::jsonb, %(recipe)s::jsonb, 1, 1, 'sha256:x',
        now() - interval '2 hours', now() - interval '2 hours', now() - interval '2 hours', %(check)s
 FROM generate_series(1, %(count)s) AS n
 """
@@ -35,7 +36,10 @@ print(json.dumps([before - len(sweep.unused_candidates(1_000_000)), time.monoton
 
 
 def lay(database_url: str, prefix: str, count: int, *, expired: bool = False) -> None:
-    """Make ``count`` Environments of kind none, with their Vaults; ``expired`` ones are due for the sweep."""
+    """Make ``count`` Environments of kind none, with their Vaults; ``expired`` ones are due for the sweep.
+
+    Label ``team=t0`` is on 100 of them whatever their number, so that a page by it shows as many.
+    """
     lifecycle = {"deleteAfter": "1h"} if expired else {}
     recipe = json.dumps({"harness": "nylorun", "lifecycle": lifecycle})
     with psycopg.connect(database_url) as connection:
