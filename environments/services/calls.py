@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db import connection
+
 from environments.commands import CallTool
 from environments.errors import EnvironmentLost, EnvironmentUnavailable
 from environments.models import LIVE, Effect, Environment, rows
@@ -28,6 +30,14 @@ from nylorun.kernel.ids import ulid
 EFFECT_LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 10.0
 SEEN_EVERY = timedelta(seconds=20)
+
+# Every call runs these two; as querysets they would be built anew each time.
+_JOURNAL = """
+INSERT INTO environments_effect
+  (id, environment_id, uid, kind, tool, hash, status, host_epoch, lease_until, started_at)
+VALUES (%s, %s, %s, 'sandbox', %s, %s, %s, %s, %s, %s)
+"""
+_SETTLE = "DELETE FROM environments_effect WHERE id = %s AND status = 'invoking'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +75,15 @@ def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable) -> Begun:
         if row.kind == "none":
             raise EnvironmentUnavailable(f"Environment {row.id} is of kind none: it has no sandbox to call.")
         at_once = ready(row)
-        effect = Effect(
-            id=ulid("ef", facts.now),
-            environment_id=row.id,
-            uid=row.uid,
-            tool=call.tool,
-            hash=call.hash,
-            status="invoking" if at_once else "pending",
-            host_epoch=row.host_epoch if at_once else None,
-            lease_until=facts.now + EFFECT_LEASE,
-            started_at=facts.now,
-        )
-        effect.save(force_insert=True)
-        return Begun(effect.id, row.uid, workplace_of(row, facts.settings.disk_bytes) if at_once else None)
+        effect_id = ulid("ef", facts.now)
+        status, epoch = ("invoking", row.host_epoch) if at_once else ("pending", None)
+        lease = facts.now + EFFECT_LEASE
+        tx.take(Rank.EFFECT, effect_id)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _JOURNAL, [effect_id, row.id, row.uid, call.tool, call.hash, status, epoch, lease, facts.now]
+            )
+        return Begun(effect_id, row.uid, workplace_of(row, facts.settings.disk_bytes) if at_once else None)
 
     return transact(work)
 
@@ -160,10 +166,12 @@ def finish(call: Begun, environment_id: str, *, workspace_made: bool = False) ->
         row = hold_row(tx, environment_id)
         facts = facts_of(row, tx)
         tx.take(Rank.EFFECT, call.effect_id)
-        ours, _ = Effect.objects.filter(pk=call.effect_id, status="invoking").delete()
+        with connection.cursor() as cursor:
+            cursor.execute(_SETTLE, [call.effect_id])
+            ours = cursor.rowcount
         if row is not None and row.live and row.uid == call.uid:
             _touch(row, facts.now, facts.idle(row.applied), workspace_made)
-        return ours > 0
+        return bool(ours)
 
     return transact(work)
 

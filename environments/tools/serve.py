@@ -31,7 +31,7 @@ FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
 
 def serve(call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send) -> Answer:
     """Run the call and answer; raises the refusals of the start check and of the wait."""
-    with waiting():
+    with waiting(connected=True):
         begun = calls.begin(call, owner=owner, pods=pods)
         with renewed(begun.effect_id):
             release()

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -32,6 +33,9 @@ def post_worker_init(worker: Any) -> None:
         connection.close()
     if fault is not None:
         raise KeyringError(f"The keyring {fault}.")
+    # What was loaded stays for the life of the process: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
 
 
 def pre_request(worker: Any, req: Any) -> None:

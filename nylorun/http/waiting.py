@@ -49,15 +49,17 @@ room = _Room()
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def waiting(*, connected: bool = False) -> Iterator[None]:
     """One place among the waiting calls of this process, without a database connection.
 
+    ``connected`` keeps the connection for a statement that follows at once; the block releases it before it waits.
     Raises :class:`ServiceUnavailable` when all places are taken; an Operation is answered 202 instead (catch it).
     """
     if not room.enter(config.current().waiting_calls):
         raise ServiceUnavailable("Too many calls wait already. Try again.")
     try:
-        release()
+        if not connected:
+            release()
         yield
     finally:
         room.leave()
