@@ -118,16 +118,18 @@ def _list(view: ApiView, environment_id: str, path: str, recursive: bool) -> dic
 
 
 def _download(view: ApiView, environment_id: str, path: str) -> HttpResponseBase:
-    entry = _completed(_serve(view, environment_id, "stat", _sender("stat", {"path": path})))
-    if entry["type"] == "dir":
+    # Reading nothing tells what would be read: the size of the file a link leads to, not of the link.
+    looked = _serve(view, environment_id, "read", _sender("read", {"path": path, "offset": 0, "limit": 0}))
+    if looked.code == "tool.is_directory":
         raise RequestRejected("This is a folder: add list=1 to read its entries.")
-    size = int(entry["size"])
+    found = _completed(looked)
+    size = int(found["size"])
     span = wanted_span(view.header("Range"), size)
     content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     head = view.request.method == "HEAD"
     chunks = iter(()) if head else _chunks(view, environment_id, path, span or Span(0, size, size))
     response = raw_answer(chunks, length=size, span=span, name=path.rsplit("/", 1)[-1], content_type=content_type)
-    modified = datetime.fromisoformat(str(entry["modifiedAt"]))
+    modified = datetime.fromisoformat(str(found["mtime"]))
     response.headers["Last-Modified"] = format_datetime(modified, usegmt=True)
     return response
 
