@@ -27,6 +27,7 @@ from environments.compute.local.owners import NoUidLeft
 from environments.compute.local.places import Place, empty_trash, forget_lock, hold
 from environments.compute.local.probe import probe
 from environments.compute.local.processes import NotSwept
+from environments.compute.local.reserve import room
 
 LOG_TAIL = 500
 SUSPEND_WAIT = 1.0
@@ -51,7 +52,7 @@ class LocalDriver:
     def apply(self, spec: SandboxSpec) -> None:
         """See the contract. Waits for an earlier pod's grace when it must be replaced, and not for the new one."""
         place = Place(self._root, spec.name)
-        with _answers(), hold(self._root, spec.name):
+        with _answers(), room(self._root), hold(self._root, spec.name):
             current = place.read_object()
             self._require_ours(place, current, spec.uid)
             if current is not None and rev(current["opId"]) > rev(spec.op_id):
@@ -103,7 +104,7 @@ class LocalDriver:
             with _answers():
                 empty_trash(self._root)
             return
-        with _answers(), hold(self._root, name):
+        with _answers(), room(self._root), hold(self._root, name):
             self._require_ours(place, place.read_object(), None)
             pods.kill(place, pods.find(place))
             place.set_aside(keep_volume=keep_volume)
