@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from environments.commands import PutEnvironment
-from environments.services.put import PodsAvailable, put_environment
+from environments.services.available import PodsAvailable
+from environments.services.put import put_environment
 from nylorun.http.caller import Caller
 
 FAKE_PODS = PodsAvailable("fake", ready=True)

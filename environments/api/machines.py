@@ -6,7 +6,7 @@ from django.db import DatabaseError
 
 from environments.compute.contract import SandboxStatus
 from environments.compute.registry import registry
-from environments.services.put import PodsAvailable
+from environments.services.available import PodsAvailable
 from nylorun import config
 from nylorun.db.tx import require_no_tx
 from nylorun.tenant.store import installation_id

@@ -20,7 +20,7 @@ from django.db import connection
 from environments.commands import CallTool
 from environments.errors import EnvironmentLost, EnvironmentUnavailable
 from environments.models import LIVE, Effect, Environment, rows
-from environments.services.put import PodsAvailable
+from environments.services.available import PodsAvailable
 from environments.services.rows import ask_reconcile, facts_of, hold_row, later
 from environments.services.start import check_start, ready
 from nylorun.db.locks import Rank

@@ -22,11 +22,11 @@ from environments.errors import (
     DiskVersionNotFound,
     EnvironmentImmutable,
     EnvironmentOwnerMismatch,
-    EnvironmentUnavailable,
     TenantResetting,
     being_deleted,
 )
 from environments.models import Environment
+from environments.services.available import PodsAvailable
 from environments.services.present import etag, present
 from environments.services.rows import Facts, ask_reconcile, facts_of, hold_row, later
 from manifests.models import ManifestVersion
@@ -42,27 +42,6 @@ from nylorun.kernel.ids import new_uid
 from nylorun.record import events
 from nylorun.tenant.store import change_environment_count, hold_environment_count
 from vault.services.vaults import create_vault
-
-
-@dataclass(frozen=True, slots=True)
-class PodsAvailable:
-    """Whether pods can be made now, as the Driver said last; asked before the transaction."""
-
-    driver: str
-    ready: bool
-    reason: str | None = None
-
-    def require(self, environment_id: str) -> None:
-        """Refuse with what is missing: no Driver at all, or one that is not ready yet."""
-        if self.ready:
-            return
-        if self.driver == "none":
-            raise EnvironmentUnavailable(
-                f"Environment {environment_id} is of kind pod and this installation has no Driver for pods."
-            )
-        raise EnvironmentUnavailable(
-            f"Pods cannot be made now ({self.reason or 'the Driver is not ready'}). Try again.", retry_after=BUSY_RETRY
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 from environments import lifecycle
 from environments.errors import still_retiring
+from environments.services.available import PodsAvailable
 from environments.services.delete import end_operations, hold_operations
 from environments.services.present import present
-from environments.services.put import PodsAvailable
 from environments.services.rows import apply_change, facts_of, hold_live, later, refuse_while_used
 from nylorun.db.tx import Tx, transact
 from nylorun.kernel.errors import RequestRejected

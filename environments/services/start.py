@@ -15,7 +15,7 @@ from environments.errors import (
     lease_held,
 )
 from environments.models import Environment, Operation
-from environments.services.put import PodsAvailable
+from environments.services.available import PodsAvailable
 from environments.services.rows import Facts, apply_change, later
 from nylorun.db.tx import Tx
 from nylorun.kernel.errors import NotFound

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from environments.models import Environment
+from environments.services.available import PodsAvailable
 from environments.services.present import present
-from environments.services.put import PodsAvailable
 from environments.services.read import live_row
 from environments.services.rows import facts_of, hold_live
 from environments.services.start import check_start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from environments.services.put import PodsAvailable
+from environments.services.available import PodsAvailable
 from environments.services.wake import look, wake_environment
 from environments.tools.serve import FIRST_LOOK, LONGEST_LOOK
 from nylorun.http.waiting import release, waiting

@@ -334,7 +334,7 @@ def test_only_a_pod_is_stopped_or_reset(api: Api, verb: str) -> None:
 def test_pods_are_refused_where_there_is_no_driver(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """E-21: inline before the transaction, by Manifest inside it; a Manifest may be saved all the same."""
     from environments.api import environments as views
-    from environments.services.put import PodsAvailable
+    from environments.services.available import PodsAvailable
 
     monkeypatch.setattr(views, "pods_available", lambda: PodsAvailable("none", ready=False))
     refused = api.put(URL, {"kind": "pod"})
