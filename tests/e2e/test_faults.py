@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from nylorun.cli.client import Client, environment_path
+from nylorun.kernel.clock import pause
 from tests.support.platform import Platform, eventually, platform, start
 
 pytestmark = pytest.mark.live
@@ -87,35 +88,38 @@ def all_at_once(acts: dict[str, Callable[[], Any]], accident: Callable[[], None]
         thread.join()
 
 
+@pytest.mark.parametrize("after_ms", [5, 120])
 @pytest.mark.parametrize("victim", ["api", "worker", "beat", "engine", "pod", "postgres", "valkey"])
-def test_a_killed_process_costs_time_and_nothing_else(live: Platform, victim: str) -> None:
+def test_a_killed_process_costs_time_and_nothing_else(live: Platform, victim: str, after_ms: int) -> None:
     """E-255, E-270, pains 2, 8, 31, 40: every Environment converges, events have no gap, no call runs twice."""
-    prepare(live, victim)
+    round = f"{victim}-{after_ms}"
+    prepare(live, round)
 
     def accident() -> None:
+        pause(after_ms / 1000)
         if victim == "pod":
-            live.kill_pod(f"call-{victim}")
+            live.kill_pod(f"call-{round}")
         else:
             live.kill(victim)
 
-    all_at_once(verbs(live, victim), accident)
+    all_at_once(verbs(live, round), accident)
     eventually(live.ready, within=90, what="ready again")
     observed = {"create": "running", "wake": "running", "stop": "suspended", "reset": "running"}
     for verb, wanted in observed.items():
-        id = f"{verb}-{victim}"
+        id = f"{verb}-{round}"
         eventually(lambda id=id, wanted=wanted: live.view(id)["pod"]["observed"] == wanted, what=f"{id} is {wanted}")  # type: ignore[misc]
-    assert live.bash(f"wake-{victim}", "cat kept.txt") == "kept\n"
-    assert live.bash(f"stop-{victim}", "cat kept.txt") == "kept\n"
-    assert live.bash(f"reset-{victim}", "ls") == ""
-    assert live.bash(f"call-{victim}", "cat log.txt 2>/dev/null || true") in ("", "ran\n")
-    assert live.client.call("GET", environment_path(f"delete-{victim}")).status == 404
-    eventually(lambda: not names(live, f"delete-{victim}"), what="the deleted pod is gone")
+    assert live.bash(f"wake-{round}", "cat kept.txt") == "kept\n"
+    assert live.bash(f"stop-{round}", "cat kept.txt") == "kept\n"
+    assert live.bash(f"reset-{round}", "ls") == ""
+    assert live.bash(f"call-{round}", "cat log.txt 2>/dev/null || true") in ("", "ran\n")
+    assert live.client.call("GET", environment_path(f"delete-{round}")).status == 404
+    eventually(lambda: not names(live, f"delete-{round}"), what="the deleted pod is gone")
     for verb in ("create", "wake", "stop", "reset", "delete", "call"):
-        types = live.event_types(f"{verb}-{victim}")
+        types = live.event_types(f"{verb}-{round}")
         assert types.count("created") == 1
         assert types.count("deleted") == (verb == "delete")
         assert types.count("lost") == types.count("failed") == 0
-        live.client.expect(200, "DELETE", environment_path(f"{verb}-{victim}", "?force=true"))
+        live.client.expect(200, "DELETE", environment_path(f"{verb}-{round}", "?force=true"))
     eventually(lambda: not any((live.folder / "pods").glob("sbx-*")), what="every pod of the round is gone")
 
 
