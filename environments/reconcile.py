@@ -187,13 +187,11 @@ def _follow_the_current(look: Look, status: SandboxStatus, step: Step) -> None:
 def _volume_is_lost(row: MachineRow, status: SandboxStatus) -> bool:
     if row.pod_uid is None and row.volume_id is None:
         return False
-    if status.volume == "missing":
-        return True
-    return row.volume_id is not None and status.volume_id is not None and status.volume_id != row.volume_id
+    return status.volume == "missing" or (row.volume_id is not None and status.volume_id != row.volume_id)
 
 
 def _lose(look: Look, status: SandboxStatus, step: Step) -> None:
-    reason = "volume_missing" if status.volume == "missing" else "volume_replaced"
+    reason = "volume_missing" if status.volume_id is None else "volume_replaced"
     step.change(lifecycle.lose(look.row, reason))
     step.actions.append(Delete(status.name, keep_volume=True))
     step.look_again(POLL)

@@ -9,6 +9,7 @@ import mimetypes
 from collections.abc import Iterator
 from datetime import datetime
 from email.utils import format_datetime
+from itertools import chain
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -28,8 +29,10 @@ from environments.tools.streaming import Client, run_beside
 from nylorun.http.openapi import describes
 from nylorun.http.ranges import Span, raw_answer, wanted_span
 from nylorun.http.view import ApiView
+from nylorun.http.waiting import release
 from nylorun.http.words import WRITE
 from nylorun.kernel.errors import (
+    ApiError,
     ByteLimitExceeded,
     InvalidRequest,
     NotFound,
@@ -127,11 +130,17 @@ def _download(view: ApiView, environment_id: str, path: str) -> HttpResponseBase
     span = wanted_span(view.header("Range"), size)
     content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
     head = view.request.method == "HEAD"
-    chunks = iter(()) if head else _chunks(view, environment_id, path, span or Span(0, size, size))
+    chunks = iter(()) if head else _begun(_chunks(view, environment_id, path, span or Span(0, size, size)))
     response = raw_answer(chunks, length=size, span=span, name=path.rsplit("/", 1)[-1], content_type=content_type)
     modified = datetime.fromisoformat(str(found["mtime"]))
     response.headers["Last-Modified"] = format_datetime(modified, usegmt=True)
     return response
+
+
+def _begun(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, the first of them read already: what refuses to be read is an ordinary error of the request."""
+    first = next(chunks, b"")
+    return chain([first], chunks)
 
 
 def _chunks(view: ApiView, environment_id: str, path: str, span: Span) -> Iterator[bytes]:
@@ -154,17 +163,22 @@ def _chunks(view: ApiView, environment_id: str, path: str, span: Span) -> Iterat
 
     call = CallTool(environment_id, "read", "")
     owner, pods = view.caller.subject, pods_available()
+    release()  # this thread only passes on what the call's own thread hands it
     run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send))
     left = span.length
     try:
         while True:
-            kind, piece = client.pieces.get()
+            _, piece = client.pieces.get()
             if not isinstance(piece, bytes):
                 break
             left -= len(piece)
             yield piece
+        if isinstance(piece, ApiError):
+            raise piece
+        if isinstance(piece, Answer) and piece.kind == "failed":
+            raise _refusal(piece)
         if left != 0:
-            raise ServiceUnavailable(f"The file ended {left} bytes early ({kind}).")
+            raise ServiceUnavailable(f"The file ended {left} bytes early: it was changed while it was read.")
     finally:
         client.leave()
 

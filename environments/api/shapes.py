@@ -118,6 +118,9 @@ class ListQuery(Paging):
         return pairs
 
 
+YEARS = (1970, 9999)
+
+
 class EventsQuery(Query):
     """Which events of an id: by number, type and recorded time."""
 
@@ -133,6 +136,9 @@ class EventsQuery(Query):
         unknown = [name for name in self.type if not known_type(name)]
         if unknown:
             raise Misfit([{"path": "/type", "message": "must be full event types such as environment.created"}])
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if moment is not None and not YEARS[0] <= moment.year < YEARS[1]:
+                raise Misfit([{"path": f"/{name}", "message": f"must lie in the years {YEARS[0]} to {YEARS[1] - 1}"}])
         if self.start is not None and self.from_seq is not None and self.start != self.from_seq:
             raise Misfit([{"path": "/fromSeq", "message": "must equal from"}])
         return self

@@ -23,6 +23,7 @@ from nylorun.http.body import BODY_MAX
 from nylorun.http.openapi import describes
 from nylorun.http.prefer import idempotency_key
 from nylorun.http.view import ApiView
+from nylorun.http.waiting import release
 from nylorun.http.words import WRITE
 from nylorun.kernel.canonical import canonical_hash
 from nylorun.kernel.errors import InvalidRequest, NotFound, RequestRejected
@@ -56,6 +57,7 @@ class ToolView(ApiView):
     def _stream(self, call: CallTool, body: Bash, client: Client) -> HttpResponseBase:
         owner, pods = self.caller.subject, pods_available()
         send = bash_sender(body, client)
+        release()  # this thread only passes on what the call's own thread hands it
         run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send))
         wait_for_start(client)
         return sse(frames(client, wire))

@@ -16,9 +16,12 @@ from django.db import connection
 from django.http import StreamingHttpResponse
 
 from environments.compute.contract import Answer
-from nylorun.kernel.errors import ApiError, InternalError
+from nylorun.http.handler import as_api_error
+from nylorun.kernel.clock import monotonic
+from nylorun.kernel.errors import ApiError
 
 SSE_KEEPALIVE = 15.0
+STALL = 20.0
 _BACKLOG = 256
 
 
@@ -38,11 +41,14 @@ class Client:
             self.cancel.set()
 
     def give(self, kind: str, piece: object) -> None:
-        """Hand a piece over; waits for a slow client, never for one that is gone."""
+        """Hand a piece over; waits for a slow client, not for one that is gone or takes nothing for ``STALL``."""
+        patience = monotonic() + STALL
         while not self.gone.is_set():
             try:
                 self.pieces.put((kind, piece), timeout=0.5)
             except queue.Full:
+                if monotonic() > patience:
+                    self.leave()
                 continue
             return
 
@@ -56,17 +62,13 @@ def run_beside(client: Client, work: Callable[[], Answer]) -> None:
         except ApiError as refusal:
             client.give("refusal", refusal)
         except Exception as error:  # noqa: BLE001 the request's thread raises it where it is translated and logged
-            client.give("refusal", _as_fault(error))
+            fault = as_api_error(error)
+            fault.__cause__ = error
+            client.give("refusal", fault)
         finally:
             connection.close()
 
     threading.Thread(target=run, name="call", daemon=True).start()
-
-
-def _as_fault(error: Exception) -> InternalError:
-    fault = InternalError()
-    fault.__cause__ = error
-    return fault
 
 
 def sse(frames: Iterator[bytes]) -> StreamingHttpResponse:

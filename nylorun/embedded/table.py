@@ -118,7 +118,8 @@ def _api(environment: Mapping[str, str], listener: socket.socket) -> Part:
     port: int = listener.getsockname()[1]
     options = (
         "--config=python:nylorun.access.gunicorn",
-        "--worker-class=gthread",
+        "--worker-class=nylorun.http.server.Worker",
+        "--limit-request-line=8190",
         f"--workers={os.environ.get('NYLORUN_API_WORKERS', '1')}",
         f"--threads={os.environ.get('NYLORUN_API_THREADS', API_THREADS)}",
         f"--bind=fd://{listener.fileno()}",

@@ -35,7 +35,7 @@ class RawBody:
             wanted = size if self.length is None else min(size, self.length - seen)
             try:
                 piece = self._input.read(wanted)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # the server's reader has errors of its own for a broken transfer
                 raise _cut_short() from error
             if not piece:
                 break
@@ -91,4 +91,4 @@ def read_document(environ: dict[str, Any], limit: int, types: tuple[str, ...]) -
 
 
 def _cut_short() -> InvalidRequest:
-    return InvalidRequest([{"path": "", "message": "ended before its stated length"}])
+    return InvalidRequest([{"path": "", "message": "is malformed or ended before its stated length"}])

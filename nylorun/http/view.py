@@ -29,6 +29,7 @@ from nylorun.http.openapi import DoorSchema, description_of
 from nylorun.http.paging import Listing
 from nylorun.http.paths import decoded, decoded_tail
 from nylorun.http.shape import Paging, Query, read_body, read_query
+from nylorun.http.waiting import release
 from nylorun.http.words import UNAUTHENTICATED, Word
 from nylorun.kernel.errors import InvalidRequest, MethodNotAllowed, NotFound
 from nylorun.kernel.ids import ID_MAX, is_id
@@ -139,10 +140,12 @@ class ApiView(APIView):
 
     def document(self, types: tuple[str, ...], *, limit: int = BODY_MAX) -> tuple[str, bytes]:
         """Media type and bytes of a body of one of ``types``; empty counts as the first type."""
+        release()  # a body comes at its sender's pace: nobody holds a connection meanwhile
         return read_document(self._environ(), limit, types)
 
     def raw_body(self, limit: int, name: str = "body") -> RawBody:
         """The body as a stream of at most ``limit`` bytes, of any media type."""
+        release()
         return RawBody(self._environ(), limit, name)
 
     def query(self, model: type[Q]) -> Q:
@@ -220,5 +223,7 @@ def _written(member: str, first: list[Any], rest: Iterable[list[Any]], show: Cal
     """The pieces of one JSON object, a page each: a long list is in memory one page at a time."""
     yield to_json({member: [show(row) for row in first]})[:-2]
     for page in rest:
-        yield b"," + b",".join(to_json(show(row)) for row in page)
+        shown = b"," + b",".join(to_json(show(row)) for row in page)
+        release()  # the next page is read when this one was taken
+        yield shown
     yield b'],"nextCursor":null}'

@@ -47,7 +47,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
         port = free.getsockname()[1]
     parameters = connection.get_connection_params()
     url = f"postgresql://{parameters.get('user', '')}@/{parameters['dbname']}?host={parameters['host']}"
-    arguments = [f"--bind=127.0.0.1:{port}", "--config=python:nylorun.access.gunicorn", "--worker-class=gthread"]
+    arguments = [
+        f"--bind=127.0.0.1:{port}",
+        "--config=python:nylorun.access.gunicorn",
+        "--worker-class=nylorun.http.server.Worker",
+    ]
     arguments += ["--threads=4", "--no-control-socket", "--log-level=warning"]
     process = subprocess.Popen(
         [sys.executable, "-m", "gunicorn", *arguments, "nylorun.wsgi:application"],

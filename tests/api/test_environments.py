@@ -248,6 +248,8 @@ def test_events_are_filtered(api: Api, clock: Any) -> None:
         "type=environment.nothing",
         "type=created",
         "since=yesterday",
+        "since=0001-01-01T00:00:00%2B23:59",
+        "until=9999-12-31T23:59:59-23:59",
         "other=1",
         "limit=1&limit=2",
     ],

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from nylorun.cli.client import Client, environment_path
-from nylorun.kernel.clock import pause
+from nylorun.kernel.clock import monotonic, pause
 from tests.support.platform import Platform, eventually, platform, start
 
 pytestmark = pytest.mark.live
@@ -200,3 +202,65 @@ def test_a_database_that_is_down_is_503_without_a_traceback(live: Platform) -> N
     assert "Traceback" not in str(answer.body)
     eventually(live.ready, within=90, what="ready again")
     live.client.expect(200, "GET", "/v1/environments")
+
+
+def raw(live: Platform, request: bytes) -> socket.socket:
+    """A connection that sent these bytes and waits."""
+    address = urlsplit(live.client.url)
+    connection = socket.create_connection((str(address.hostname), address.port or 80), timeout=60)
+    connection.sendall(request)
+    return connection
+
+
+def head(live: Platform, method: str, path: str, *more: str) -> bytes:
+    """The head of a request with the application's key."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {live.client.key}", *more]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def test_streams_and_stalled_bodies_never_stop_the_short_requests(live: Platform) -> None:
+    """E-295: none of those that wait holds a database connection: thirty of each, and a read answers at once."""
+    live.client.expect(201, "PUT", environment_path("streams"), {})
+    command = b'{"command":"echo begun; sleep 6"}'
+    stream = head(
+        live, "POST", environment_path("streams", "/tools/bash"), "Accept: text/event-stream",
+        "Content-Type: application/json", f"Content-Length: {len(command)}",
+    )  # fmt: skip
+    stalled = head(live, "PUT", environment_path("stalled"), "Content-Type: application/json", "Content-Length: 10")
+    open_ones = [raw(live, stream + command) for _ in range(30)] + [raw(live, stalled + b"{") for _ in range(30)]
+    try:
+        for _ in range(20):
+            began = monotonic()
+            live.client.expect(200, "GET", environment_path("streams"))
+            assert monotonic() - began < 2
+    finally:
+        for connection in open_ones:
+            connection.close()
+    assert live.client.call("GET", environment_path("stalled")).status == 404
+
+
+CHUNKED = b"PUT /v1/environments/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n{key}\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        CHUNKED + b"zz\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"-2\r\n{}\r\n0\r\n\r\n",
+        b"GET /v1/environments HTTP/1.1\r\nHost: x\r\nBad Header: y\r\n\r\n",
+        b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_what_the_parser_refuses_is_json_too(live: Platform, request_bytes: bytes) -> None:
+    """E-223: a broken transfer is a 4xx in the words of this interface, never a 500 and never a page."""
+    key = f"Content-Type: application/json\r\nAuthorization: Bearer {live.client.key}".encode()
+    with raw(live, request_bytes.replace(b"{key}", key)) as connection:
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+            if b"\r\n\r\n" in answer and answer.endswith(b"}"):
+                break
+    status = int(answer.split(b" ", 2)[1])
+    assert 400 <= status < 500
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == "rejected"
+    assert live.client.call("GET", environment_path("x")).status == 404

@@ -118,6 +118,7 @@ def test_a_pod_that_died_is_started_again_and_its_calls_end() -> None:
     [
         (replace(SEEN, volume="missing", volume_id=None), "volume_missing"),
         (replace(SEEN, volume_id="other"), "volume_replaced"),
+        (replace(SEEN, volume_id=None), "volume_missing"),
     ],
 )
 def test_a_joined_pod_whose_volume_is_gone_or_another_is_lost(status: SandboxStatus, reason: str) -> None:

@@ -33,6 +33,8 @@ LOG_TAIL = 500
 SUSPEND_WAIT = 1.0
 REPLACE_OVERTIME = 2.0
 RENEW_SECONDS = 300.0
+UNKNOWN = "unknown"
+"""The uid of a volume whose owner cannot be read: nobody's, so nobody adopts it."""
 
 
 class LocalDriver:
@@ -58,10 +60,11 @@ class LocalDriver:
             if current is not None and rev(current["opId"]) > rev(spec.op_id):
                 return
             place.make_folders()
+            if spec.join_token is not None:
+                # Before the object: one without a token could never join, and its existence keeps a new token away.
+                place.write_join(spec.join_token)
             if current is None or current["opId"] != spec.op_id:
                 place.write_object(self._object(spec, current))
-            if spec.join_token is not None:
-                place.write_join(spec.join_token)
             self._follow(place, spec)
 
     def _follow(self, place: Place, spec: SandboxSpec) -> None:
@@ -121,13 +124,13 @@ class LocalDriver:
             place = Place(self._root, name)
             volume_id = place.volume_id()
             found = place.read_object()
-            if found is None:
+            if found is None or not place.has_join():
                 return SandboxStatus(
                     name=name,
                     exists=False,
-                    volume="present" if volume_id else "missing",
+                    volume="present" if place.has_volume() else "missing",
                     volume_id=volume_id,
-                    uid=place.volume_owner().get("uid"),
+                    uid=place.volume_owner().get("uid", UNKNOWN) if place.has_volume() else None,
                 )
             return self._status(place, found, volume_id)
 
@@ -141,7 +144,7 @@ class LocalDriver:
         return SandboxStatus(
             name=place.name,
             exists=True,
-            volume="present" if volume_id else "missing",
+            volume="present" if place.has_volume() else "missing",
             uid=found["uid"],
             mode=found["mode"],
             ready=ready,

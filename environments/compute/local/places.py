@@ -94,6 +94,14 @@ class Place:
             return None
         return text if text and self.workspace.is_dir() and not self.workspace.is_symlink() else None
 
+    def has_volume(self) -> bool:
+        """Whether anything of a volume is left, whole or not."""
+        return os.path.lexists(self.volume)
+
+    def has_join(self) -> bool:
+        """Whether the object has a token to join with."""
+        return (self.run / "join").is_file()
+
     def volume_owner(self) -> dict[str, Any]:
         return read_json(self.volume / "owner.json") or {}
 

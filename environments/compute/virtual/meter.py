@@ -35,6 +35,7 @@ class Meter:
         self._limit = 0
         self._mark = 0
         self._free_entries = 0
+        self._found = 0
         self._lock = threading.Lock()
 
     def begin(self, limit: int) -> None:
@@ -42,6 +43,7 @@ class Meter:
         self._limit = limit
         self._mark = self._handed_over()
         self._free_entries = os.fstatvfs(self._tree).f_ffree
+        self._found = self._ledger.used()
         self.poll()
 
     def poll(self) -> bool:
@@ -58,7 +60,8 @@ class Meter:
             self._let(0)
             used = self._ledger.measure()
         self._let(self._limit if used < self._limit else 0)
-        return used > self._limit + self._limit // 4 + (ENTRY << 10)
+        # What was there before this command is not its doing: it may still read, and remove.
+        return used > max(self._limit, self._found) + self._limit // 4 + (ENTRY << 10)
 
     def pause(self) -> float:
         """How long until the next poll: shorter the less room there is."""
@@ -72,21 +75,16 @@ class Meter:
 
     def take(self, content: Iterable[bytes], limit: int) -> Iterator[bytes]:
         """Pass ``content`` on; raises ``tool.no_space`` when the workspace would grow beyond ``limit``."""
-        room = limit - self._ledger.used()
-        if room < ENTRY:
-            room = limit - self._ledger.measure()
-        if room < ENTRY:
+        if limit - self._ledger.used() < ENTRY and limit - self._ledger.measure() < ENTRY:
             raise _full()
         size = 0
         for part in content:
-            if len(part) > room:
-                room = limit - self._ledger.measure()  # the parts before this one lie in the tree already
-            if len(part) > room:
+            if len(part) > limit - self._ledger.used() and len(part) > limit - self._ledger.measure():
                 raise _full()
-            room -= len(part)
+            self._ledger.add(len(part))  # at once: others that write at this moment count it too
             size += len(part)
             yield part
-        self._ledger.add(max(size, ENTRY))
+        self._ledger.add(max(0, ENTRY - size))
 
     def _many_made(self) -> bool:
         """Whether so many files were made, by whomever, that empty ones may count."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -364,3 +365,32 @@ def test_start_time_tells_processes_apart() -> None:
     eventually(lambda: start_time(child) is None)  # a zombie counts as gone
     os.waitpid(child, 0)
     assert start_time(child) is None
+
+
+def test_an_object_without_its_join_token_is_none(driver: LocalDriver, plane: ControlPlane) -> None:
+    """E-109: one that was made half-way, or lost its token, is made again with a new one on the same volume."""
+    driver.apply(spec(plane.url))
+    joined(driver, plane).bash("echo kept > kept.txt")
+    volume = driver.status(NAME).volume_id
+    driver.apply(spec(plane.url, rev=2, mode="Suspended"))
+    shutil.rmtree(driver._root / NAME / "run")
+    seen = driver.status(NAME)
+    assert (seen.exists, seen.volume, seen.volume_id) == (False, "present", volume)
+    driver.apply(spec(plane.url, rev=3))
+    assert joined(driver, plane).bash("cat kept.txt").out == b"kept\n"
+
+
+def test_a_damaged_volume_is_there_is_nobodys_and_goes_with_a_delete(driver: LocalDriver, plane: ControlPlane) -> None:
+    """E-279, E-281, pain 34: without its id it is another volume; without its owner nobody adopts what it holds."""
+    driver.apply(spec(plane.url))
+    joined(driver, plane).bash("echo SECRET > keep")
+    driver.apply(spec(plane.url, rev=2, mode="Suspended"))
+    (driver._root / NAME / "volume" / "id").unlink()
+    seen = driver.status(NAME)
+    assert (seen.volume, seen.volume_id, seen.gone) == ("present", None, False)
+    driver.delete(NAME, keep_volume=True)
+    (driver._root / NAME / "volume" / "owner.json").unlink()
+    left = driver.status(NAME)
+    assert (left.exists, left.gone, left.uid) == (False, False, "unknown")
+    driver.delete(NAME)
+    assert driver.status(NAME).gone

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from environments.compute.contract import Answer
 from environments.compute.virtual import ledger
 from tests.compute.virtual.support import Server, Workspace, background
 
@@ -151,3 +153,23 @@ def test_two_processes_see_one_sum(tmp_path: Path) -> None:
     finally:
         os.close(page)
         os.close(root)
+
+
+def test_files_written_at_one_moment_share_the_limit(server: Server) -> None:
+    """E-03: what others write right now counts: of twelve files of 3 MiB hardly more than three fit into 10 MiB."""
+    workspace = server.workspace(diskBytes=10 << 20)
+    workspace.write("zero", b"x")
+    answers: list[Answer] = []
+    content = b"x" * (3 << 20)
+    writers = [
+        threading.Thread(target=lambda number=number: answers.append(workspace.write(f"f{number}", content)))
+        for number in range(12)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    taken = [answer for answer in answers if answer.kind == "completed"]
+    assert 1 <= len(taken) <= 4
+    assert {answer.code for answer in answers if answer.kind == "failed"} == {"tool.no_space"}
+    assert workspace.bash("rm -f f*; ls")["stdout"] == "zero\n"
