@@ -22,6 +22,7 @@ from nylorun.kernel.errors import ApiError
 
 SSE_KEEPALIVE = 15.0
 STALL = 20.0
+KILL_LOOK = 1.0
 _BACKLOG = 256
 
 
@@ -110,7 +111,8 @@ def wait_for_start(client: Client) -> None:
 
 def _next(client: Client) -> tuple[str, object]:
     try:
-        return client.pieces.get(timeout=SSE_KEEPALIVE)
+        # A client that wants its command ended with it is looked after more often: writing is what tells that it left.
+        return client.pieces.get(timeout=KILL_LOOK if client.kill_on_leave else SSE_KEEPALIVE)
     except queue.Empty:
         return "silence", ""
 

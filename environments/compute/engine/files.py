@@ -91,7 +91,10 @@ def _list(args: Args) -> Run:
 
 
 def _fitted(listing: dict[str, Any]) -> dict[str, Any]:
-    """The listing, or as much of it from its start as one result carries."""
+    """The listing, or as much of it from its start as one result carries; paths too long to be called are left out."""
+    reachable = [entry for entry in listing["entries"] if len(entry["path"]) <= PATH_MAX]
+    if len(reachable) < len(listing["entries"]):
+        listing = {**listing, "entries": reachable, "truncated": True}
     room = MAX_RESULT - 2 * PATH_MAX
     for index, entry in enumerate(listing["entries"]):
         room -= len(jsonc.dumps(entry)) + 1

@@ -288,3 +288,13 @@ def test_parallel_writers_make_one_new_folder(pod: Client) -> None:
         thread.join(20)
     assert [reply.output["created"] for reply in replies] == [True] * 32
     assert len(pod.call("list", {"path": "a/b/c"}).output["entries"]) == 32
+
+
+def test_a_tree_deeper_than_a_path_is_listed_as_far_as_it_can_be_called(pod: Client) -> None:
+    """E-235: what has too long a path is left out, and the answer says so."""
+    pod.sh("mkdir deep; cd deep; for i in $(seq 40); do n=$(printf 'd%.0s' $(seq 200)); mkdir $n && cd $n; done")
+    output = pod.call("list", {"path": "deep", "recursive": True}).output
+    assert output["truncated"] is True
+    assert 10 < len(output["entries"]) < 40
+    assert max(len(entry["path"]) for entry in output["entries"]) <= 4096
+    pod.sh("rm -r deep")
