@@ -22,7 +22,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from nylorun.db.locks import Rank
-from nylorun.db.tx import Tx, transact
+from nylorun.db.tx import Tx, database_now, transact
 from nylorun.record.models import OutboxMessage
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,11 @@ def post(tx: Tx, topic: str, key: str, payload: Mapping[str, Any], *, delay: flo
 def posts_of(dedupe_key: str) -> int | None:
     """How many wishes the open row has now, or ``None`` without one; a worker reads it before it looks at the world."""
     return OutboxMessage.objects.filter(dedupe_key=dedupe_key).values_list("posts", flat=True).first()
+
+
+def waits(dedupe_key: str, early: timedelta) -> bool:
+    """Whether the open row is set for a time later than ``early`` from now: another message comes for it then."""
+    return OutboxMessage.objects.filter(dedupe_key=dedupe_key, due_at__gt=database_now() + early).exists()
 
 
 def payload_of(dedupe_key: str) -> dict[str, Any]:

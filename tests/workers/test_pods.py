@@ -9,6 +9,7 @@ import pytest
 from environments.compute.fake import FakeDriver
 from environments.models import Environment
 from nylorun.record.models import Event, OutboxMessage
+from nylorun.record.outbox import Message
 from tests.support.client import Api
 from workers.steps import pods as step
 
@@ -299,3 +300,20 @@ def test_a_start_is_measured_from_the_wish_to_the_join(api: Api, pods: FakeDrive
     count, total = waited()
     assert count == before[0] + 1
     assert 3 <= total - before[1] < 4
+
+
+def test_messages_do_not_multiply(api: Api, pods: FakeDriver, handed: list[Message], clock: Any) -> None:
+    """E-115: one pending run per Environment: of ten messages for a row that waits, one looks and one follows."""
+    pods.starts_ready = False
+    api.put(URL, {"kind": "pod"})
+    step.reconcile_when_due("demo")
+    handed.clear()
+    asked = pods.calls["status"]
+    for _ in range(10):
+        step.reconcile_when_due("demo")
+    assert (handed, pods.calls["status"]) == ([], asked)
+    clock.advance(seconds=1.8)
+    for _ in range(10):
+        step.reconcile_when_due("demo")
+    assert [message.delay for message in handed] == [2.0]
+    assert pods.calls["status"] == asked + 1

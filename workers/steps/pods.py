@@ -20,6 +20,7 @@ from environments.services import observe, sweep
 from nylorun import config
 from nylorun.db.tx import require_no_tx
 from nylorun.kernel.errors import Retry
+from nylorun.record import outbox
 from nylorun.tenant.store import installation_id
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,18 @@ log = logging.getLogger(__name__)
 ROUNDS = 6
 LOCK_MS = 60_000
 LOCK_RETRY = 0.5
+EARLY = timedelta(seconds=0.3)
+"""A message may come this much before the time of its row: two clocks set them."""
 _UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+
+
+def reconcile_when_due(environment_id: str, trigger: str = "reconcile") -> None:
+    """Serve one message. One whose row was set to a later time meanwhile has another message coming, and does nothing:
+    so there is one pending run for an Environment, however many messages its wishes, repeats and retries made.
+    """
+    if trigger != "idle" and outbox.waits(f"reconcile:{environment_id}", EARLY):
+        return
+    reconcile_pod(environment_id, trigger)
 
 
 def reconcile_pod(environment_id: str, trigger: str = "reconcile") -> None:

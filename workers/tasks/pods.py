@@ -13,7 +13,7 @@ from workers.steps import pods, rearm
 def reconcile(self: Any, environment_id: str, trigger: str = "reconcile") -> None:
     """Move one pod toward what its row wants."""
     row = f"reconcile:{environment_id}" if trigger == "reconcile" else None
-    under_retry_rule(self, pods.reconcile_pod, environment_id, trigger, row=row)
+    under_retry_rule(self, pods.reconcile_when_due, environment_id, trigger, row=row)
 
 
 @app.task(name="workers.idle_scan", bind=True, time_limit=60)
