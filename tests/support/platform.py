@@ -30,7 +30,7 @@ QUICK = {
 START_SECONDS = 240.0
 
 
-def eventually(check: Callable[[], Any], *, within: float = 60.0, what: str = "") -> Any:
+def eventually(check: Callable[[], Any], *, within: float = 120.0, what: str = "") -> Any:
     """The first true answer of ``check``; fails when there is none in time. Errors count as not yet."""
     deadline = time.monotonic() + within
     last: object = None

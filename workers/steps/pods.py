@@ -26,7 +26,8 @@ from nylorun.tenant.store import installation_id
 log = logging.getLogger(__name__)
 
 ROUNDS = 6
-LOCK_MS = 60_000
+LOCK_MS = 15_000
+"""How long a dead worker's lock keeps the others away. It only saves work: a run that outlives it meets the fence."""
 LOCK_RETRY = 0.5
 EARLY = timedelta(seconds=0.3)
 """A message may come this much before the time of its row: two clocks set them."""
