@@ -84,6 +84,7 @@ def frames(client: Client, shown: Callable[[Answer], object]) -> Iterator[bytes]
     """``stdout`` and ``stderr`` frames as they come, then ``exit``; ids count from 0."""
     number = 0
     try:
+        yield b": begun\n\n"  # the headers go out now, however long the command is silent
         while True:
             kind, value = _next(client)
             if kind == "silence":

@@ -36,6 +36,7 @@ class Report:
     """What ``demo.json`` holds."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
+    finished: bool = False
 
     def step(self, name: str, act: Callable[[], str]) -> bool:
         """Run one step, print it, note it; false when it failed."""
@@ -51,8 +52,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Every step went well."""
-        return bool(self.steps) and all(step["ok"] for step in self.steps)
+        """The tour went to its end, and every step went well."""
+        return self.finished and all(step["ok"] for step in self.steps)
 
     def write(self) -> None:
         """Write the file."""
@@ -63,32 +64,34 @@ class Report:
 def run(driver: str = "local") -> int:
     """The whole tour; 0 when every step went well."""
     report = Report()
+    report.write()
     folder = Path(tempfile.mkdtemp(prefix="nylorun-demo-"))
     platform: list[subprocess.Popen[bytes]] = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if report.step("start the platform", lambda: _start(folder, driver, platform)):
-            _walk(folder, report)
-        report.step("stop the platform", lambda: _stop(platform))
-        report.step("nothing is left", lambda: _nothing_left(folder))
+            report.finished = _walk(folder, report)
+    except KeyboardInterrupt:
+        print("\nstopping: the pods first, then the platform", flush=True)
     finally:
-        for process in platform:
-            if process.poll() is None:
-                process.kill()
+        # A second signal does not cut this short: what was started is ended.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        report.step("stop the platform", lambda: _stop(folder, platform))
+        report.step("nothing is left", lambda: _nothing_left(folder))
         report.write()
     print(f"\n{'All steps went well' if report.ok else 'The demo FAILED'}; see {REPORT}")
     return 0 if report.ok else 1
 
 
-def _walk(folder: Path, report: Report) -> None:
+def _walk(folder: Path, report: Report) -> bool:
+    tour = _tour(folder)
+    return all(report.step(name, lambda act=act: act(tour)) for name, act in STEPS)  # type: ignore[misc]  # bound at once
+
+
+def _tour(folder: Path) -> Tour:
     connection = json.loads((folder / "connection.json").read_text())
-    tour = Tour(Client(connection["url"], connection["applicationKey"]), folder)
-    for name, act in STEPS:
-        if not report.step(name, lambda act=act: act(tour)):  # type: ignore[misc]  # bound at once
-            break
-    for environment_id in ("demo-none", "demo-virtual", "demo-pod", "demo-unused"):
-        with suppress(OSError):
-            tour.client.call("DELETE", environment_path(environment_id, "?force=true"))
-    tour.wait("the last pod is gone", lambda: not any((folder / "pods").glob("sbx-*")))
+    return Tour(Client(connection["url"], connection["applicationKey"]), folder)
 
 
 def _start(folder: Path, driver: str, platform: list[subprocess.Popen[bytes]]) -> str:
@@ -104,10 +107,21 @@ def _start(folder: Path, driver: str, platform: list[subprocess.Popen[bytes]]) -
     return str(json.loads((folder / "connection.json").read_text())["url"])
 
 
-def _stop(platform: list[subprocess.Popen[bytes]]) -> str:
+def _stop(folder: Path, platform: list[subprocess.Popen[bytes]]) -> str:
+    """Delete what the tour left, which takes the machines along, then end the platform in order."""
+    if (folder / "connection.json").exists():
+        tour = _tour(folder)
+        for environment_id in ("demo-none", "demo-virtual", "demo-pod", "demo-unused"):
+            with suppress(OSError):
+                tour.client.call("DELETE", environment_path(environment_id, "?force=true"))
+        tour.wait("the last pod is gone", lambda: not any((folder / "pods").glob("sbx-*")))
     for process in platform:
         process.send_signal(signal.SIGTERM)
-        code = process.wait(STOP_SECONDS)
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         if code != 0:
             raise RuntimeError(f"nylorun up ended with {code}")
     return ""

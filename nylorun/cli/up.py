@@ -69,6 +69,8 @@ def _run(installation: Installation, listener: socket.socket, driver: str) -> No
         _ignore_signals()
         installation.unpublish()
         supervisor.stop()
+        if servers.postgres is not None:
+            servers.postgres.tidy()
 
 
 def _environment(

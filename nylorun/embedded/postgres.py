@@ -115,6 +115,10 @@ class Postgres(Server):
     def stop(self, grace: float = STOP_SECONDS) -> None:
         """End the server; leave nothing behind outside its folder."""
         super().stop(grace)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what an ended server has outside its folder."""
         if not self._sockets.is_relative_to(self.folder):
             with suppress(OSError):
                 self._sockets.rmdir()

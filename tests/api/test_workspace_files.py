@@ -181,7 +181,7 @@ def test_bash_streams_what_it_prints_and_ends_with_exit(demo: Api) -> None:
     """E-236: ids from 0; the last frame is exit with the whole answer."""
     answer = demo.post(BASH, {"command": "echo one; echo two >&2; exit 3"}, Accept="text/event-stream")
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    frames = [frame for frame in answer.body.decode().split("\n\n") if frame]
+    frames = [frame for frame in answer.body.decode().split("\n\n") if frame and not frame.startswith(":")]
     ids = [frame.splitlines()[0] for frame in frames]
     assert ids == [f"id: {number}" for number in range(len(frames))]
     last = json.loads(frames[-1].splitlines()[2].removeprefix("data: "))
@@ -201,7 +201,9 @@ def test_a_client_that_leaves_ends_its_command_only_when_it_asked_so(demo: Api, 
     """E-236, pain 11."""
     command = "echo begun; sleep 1; echo done > done.txt"
     stream = demo.post(f"{BASH}{query}", {"command": command}, Accept="text/event-stream")
-    assert b"begun" in next(stream.chunks())
+    pieces = stream.chunks()
+    assert next(pieces).startswith(b":")
+    assert b"begun" in next(pieces)
     stream.close()
     eventually(lambda: Effect.objects.count() == 0, what="the call is over")
     names = [entry["path"] for entry in demo.get(f"{FILES}?list=1").json["entries"]]
