@@ -14,7 +14,7 @@ from environments.errors import (
     TenantResetting,
     lease_held,
 )
-from environments.models import Environment, Operation
+from environments.models import Environment
 from environments.services.available import PodsAvailable
 from environments.services.rows import Facts, apply_change, later
 from nylorun.db.tx import Tx
@@ -72,8 +72,3 @@ def ready(row: Environment) -> bool:
         and row.disk_seed is None
         and not setup_pending(row)
     )
-
-
-def unfinished_setup(row: Environment) -> bool:
-    """Whether an Operation ``setup`` of this row waits or runs."""
-    return Operation.objects.unfinished([row.id]).filter(kind="setup", uid=row.uid).exists()
