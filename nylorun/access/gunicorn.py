@@ -8,31 +8,16 @@
 from __future__ import annotations
 
 import gc
-import logging
 from typing import Any
 
-from django.db import DatabaseError, connection
-
-from nylorun.access.keyring import canary_fault
-from nylorun.kernel.sealing import KeyringError
-
-log = logging.getLogger(__name__)
+from nylorun.access.keyring import require_ours
 
 _ONCE = frozenset({"NYLORUN-SUBJECT", "NYLORUN-SCOPES"})
 
 
 def post_worker_init(worker: Any) -> None:
-    """Open the canary; a database that is away now is left to readiness."""
-    try:
-        with connection.cursor() as cursor:
-            fault = canary_fault(cursor)
-    except DatabaseError as error:
-        log.warning("the keyring was not checked: %s", type(error).__name__)
-        return
-    finally:
-        connection.close()
-    if fault is not None:
-        raise KeyringError(f"The keyring {fault}.")
+    """Check the keyring, then settle the memory."""
+    require_ours()
     # What was loaded stays for the life of the process: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()

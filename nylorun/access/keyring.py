@@ -6,11 +6,16 @@ that looks for it makes it, every later one must be able to open it.
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import Protocol
 
+from django.db import DatabaseError, connection
+
 from nylorun import config
-from nylorun.kernel.sealing import Keyring, Unreadable, parse_keyring
+from nylorun.kernel.sealing import Keyring, KeyringError, Unreadable, parse_keyring
+
+log = logging.getLogger(__name__)
 
 CANARY = b"nylorun keyring canary"
 _PLACE = {"table": "access_keyring_canary", "id": "only"}
@@ -51,3 +56,20 @@ def canary_fault(cursor: Cursor) -> str | None:
     except Unreadable:
         opened = b""
     return None if opened == CANARY else "cannot open the canary: another keyring or TENANT_ID"
+
+
+def require_ours() -> None:
+    """Refuse to go on with a keyring that is not this database's: raises :class:`KeyringError`.
+
+    A database that is away now is left to readiness. Leaves no connection behind.
+    """
+    try:
+        with connection.cursor() as cursor:
+            fault = canary_fault(cursor)
+    except DatabaseError as error:
+        log.warning("the keyring was not checked: %s", type(error).__name__)
+        return
+    finally:
+        connection.close()
+    if fault is not None:
+        raise KeyringError(f"The keyring {fault}.")

@@ -6,6 +6,7 @@ stream. A body that ends before its stated length is a fault of the request, nev
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,9 @@ from nylorun.kernel.errors import ByteLimitExceeded, InvalidRequest, Unsupported
 
 BODY_MAX = 1 << 20
 CHUNK = 64 << 10
+AHEAD_MAX = 64 << 10
+"""A stated body of at most this size is read before anything is asked of the database."""
+_AHEAD = "nylorun.read_ahead"
 _LENGTH = re.compile(r"[0-9]{1,19}")
 _UTF8 = frozenset({"utf-8", "utf8"})
 
@@ -55,6 +59,29 @@ class RawBody:
             f"The {self._name} has more than {self._limit} bytes.",
             details={"limit": self._name, "limitBytes": self._limit},
         )
+
+
+def read_ahead(environ: dict[str, Any]) -> None:
+    """Take a small body off the connection now, at its sender's pace, while nobody holds anything for this request.
+
+    Nothing of it is judged here: what is wrong with it is found by its reader, in the order of checks.
+    """
+    text = environ.get("CONTENT_LENGTH") or ""
+    if "HTTP_TRANSFER_ENCODING" in environ or _LENGTH.fullmatch(text) is None or not 0 < int(text) <= AHEAD_MAX:
+        return
+    try:
+        data = environ["wsgi.input"].read(int(text))
+    except Exception:  # noqa: BLE001 a broken transfer is a body that ends early, whatever the server's reader calls it
+        data = b""
+    environ["wsgi.input"] = io.BytesIO(data)
+    environ[_AHEAD] = True
+
+
+def is_at_hand(environ: dict[str, Any]) -> bool:
+    """Whether reading the body waits for nobody: it was read ahead, or there is none."""
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        return False
+    return environ.get(_AHEAD, False) or environ.get("CONTENT_LENGTH") in (None, "", "0")
 
 
 def stated_length(environ: dict[str, Any]) -> int | None:

@@ -22,7 +22,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from nylorun.http import protocol
-from nylorun.http.body import BODY_MAX, RawBody, read_document
+from nylorun.http.body import BODY_MAX, RawBody, is_at_hand, read_ahead, read_document
 from nylorun.http.caller import Caller
 from nylorun.http.handler import JSON, answer_for
 from nylorun.http.openapi import DoorSchema, description_of
@@ -96,6 +96,7 @@ class ApiView(APIView):
         if UNAUTHENTICATED.issuperset(words):
             self.request = Request(request)
             return
+        read_ahead(request.environ)  # type: ignore[attr-defined]  # WSGIRequest has it
         self.request = Request(request, authenticators=self.get_authenticators())
         self.caller.require(words, route)
 
@@ -140,13 +141,17 @@ class ApiView(APIView):
 
     def document(self, types: tuple[str, ...], *, limit: int = BODY_MAX) -> tuple[str, bytes]:
         """Media type and bytes of a body of one of ``types``; empty counts as the first type."""
-        release()  # a body comes at its sender's pace: nobody holds a connection meanwhile
+        self._release_for_body()
         return read_document(self._environ(), limit, types)
 
     def raw_body(self, limit: int, name: str = "body") -> RawBody:
         """The body as a stream of at most ``limit`` bytes, of any media type."""
-        release()
+        self._release_for_body()
         return RawBody(self._environ(), limit, name)
+
+    def _release_for_body(self) -> None:
+        if not is_at_hand(self._environ()):
+            release()  # a body comes at its sender's pace: nobody holds a connection meanwhile
 
     def query(self, model: type[Q]) -> Q:
         """The query parameters as ``model``."""

@@ -123,3 +123,18 @@ def test_the_test_client_hands_targets_over_as_the_server_does(server: Server) -
     assert {target: over_the_wire(target) for target in targets} == {
         target: api.get(target).status for target in targets
     }
+
+
+def test_a_small_body_that_ends_early_is_told_in_the_order_of_checks(server: Server) -> None:
+    """E-223: it is read before the Caller is looked up, and judged after."""
+    head = "PUT /v1/environments/slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n"
+    stranger, caller = f"{head}\r\n", f"{head}Authorization: Bearer {server.key}\r\n\r\n"
+    answers = []
+    for start in (stranger, caller):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sent:
+            sent.sendall(start.encode() + b"{}")
+            sent.shutdown(socket.SHUT_WR)
+            answer = http.client.HTTPResponse(sent)
+            answer.begin()
+            answers.append((answer.status, json.loads(answer.read())["code"]))
+    assert answers == [(404, "not_found"), (400, "invalid_request")]
