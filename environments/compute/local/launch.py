@@ -1,15 +1,17 @@
 """Carrying out a plan: opens its handles, enters its cgroups and limits, becomes its user, and runs bubblewrap.
 
 A plan is a JSON object that the Driver makes (``host.as_plan`` and ``pods.start``):
-``{argv, tail, program, libraries, uid, groups, limits}``. ``argv`` are bubblewrap's options, in which ``{"data"}``
-(latin-1 text) stands for the number of a handle and ``{"folder"}`` for a path; ``tail`` is what runs in the sandbox.
+``{argv, tail, program, libraries, uid, disk, groups, limits}``. ``argv`` are bubblewrap's options, in which
+``{"data"}`` (latin-1 text) stands for the number of a handle and ``{"folder"}`` for a path; ``tail`` is what runs in
+the sandbox. ``disk`` is ``{image, at}``: a disk image and the folder over which it is mounted first, or nothing.
 
 A reader may rely on:
   * nothing of the caller is inherited but those handles, ``/dev/null`` as standard input and the log's pipe; all
     options go through a handle too, so a pod's environment is not seen in the list of processes;
   * limits and user are in force before the first instruction of bubblewrap; when any step fails, nothing is run;
   * with an outside user of its own, folders are bound to short paths in a mount namespace of its own first: that user
-    has no way through the data folder, and bubblewrap resolves even handles by their path.
+    has no way through the data folder, and bubblewrap resolves even handles by their path. A disk image is mounted
+    there too, and goes with the last process of the pod.
 
 Standard library only, and of that only what starts fast: the supervisor loads this file.
 """
@@ -139,7 +141,7 @@ def _become(plan: dict[str, Any], command: Command) -> NoReturn:
         _enter_groups(plan["groups"])
         _limit(plan["limits"])
         if plan["uid"] is not None:
-            _stage(command.folders)
+            _stage(command.folders, plan["disk"])
             _become_user(plan["uid"])
         os.chdir("/")
         os.execve(command.program, command.argv, command.env)  # noqa: S606 - a fixed program, and no shell is wanted
@@ -161,10 +163,14 @@ def _limit(limits: list[list[int]]) -> None:
         resource.setrlimit(number, (most, most))
 
 
-def _stage(folders: list[str]) -> None:
-    """Bind ``folders`` to ``STAGE``/0, /1 and so on, seen by this process and its children only."""
+def _stage(folders: list[str], disk: dict[str, str] | None) -> None:
+    """Mount ``disk``, and bind ``folders`` to ``STAGE``/0, /1 and so on; seen by this process and its children only."""
     libc.call("unshare", CLONE_NEWNS)
     libc.call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    if disk is not None:
+        from environments.compute.local.disk import attach  # noqa: PLC0415 - only the child of a fork loads it
+
+        attach(disk["image"], disk["at"])
     # Opened in the new namespace, whose mounts alone can be bound here, and before the stage may hide them.
     handles = [os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in folders]
     libc.call("mount", b"tmpfs", STAGE.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=64k")

@@ -179,7 +179,7 @@ def process_limits(caps: Caps, held: frozenset[str], storage: int, *, own_uid: b
 
 
 def unenforced(held: frozenset[str], *, own_uid: bool) -> tuple[str, ...]:
-    """What this host cannot hold, in the order of the contract. No file system quota is set for a volume."""
+    """What is not held, in the order of the contract. ``held`` names ``storage`` when the volume has a size."""
     loose = {"cpus", "memory", "pids", "storage"} - held
     if own_uid:
         loose.discard("pids")

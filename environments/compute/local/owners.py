@@ -2,7 +2,7 @@
 
 A reader may rely on:
   * as root, every volume has a uid that nobody has in the user database's range and no other volume of this root has;
-    it stays with the volume, whose ``workspace`` folder bears it, and is free again when the volume is removed;
+    it stays with the volume, one of whose folders (``Place.bearer``) bears it, and is free again when that is removed;
   * as an ordinary user there is no choice: pods run as that user, and ``pick`` says ``None``.
 """
 
@@ -25,7 +25,7 @@ def pick(place: Place) -> int | None:
     """The uid for the volume at ``place``: the one it has, or a free one. The caller holds the lock of all uids."""
     if os.geteuid() != 0:
         return None
-    if place.workspace.is_dir() and (uid := place.workspace.stat().st_uid) != 0:
+    if place.bearer.is_dir() and (uid := place.bearer.stat().st_uid) != 0:
         return uid
     taken = _taken(place.root)
     first, last = uid_range(place.root, Path("/proc/self/uid_map").read_text(encoding="ascii"))
@@ -36,7 +36,12 @@ def pick(place: Place) -> int | None:
 
 
 def _taken(root: Path) -> set[int]:
-    return {path.stat().st_uid for path in root.glob("*/volume/workspace") if path.is_dir()}
+    return {
+        path.stat().st_uid
+        for bearer in ("workspace", "disk")
+        for path in root.glob(f"*/volume/{bearer}")
+        if path.is_dir()
+    }
 
 
 def uid_range(root: Path, uid_map: str) -> tuple[int, int]:

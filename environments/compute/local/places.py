@@ -1,8 +1,9 @@
 """Where the local Driver keeps its things, and the only file that reads and writes them.
 
 ``<root>/<name>/`` holds one object: ``object.json`` (what it shall be), ``pod.json`` (which processes are its pod),
-``run/`` (``engine.sock``, ``join``, ``log``, ``ended.json``) and ``volume/`` (``id``, ``owner.json``, ``workspace/``,
-``harness/``). Only ``workspace`` and ``harness`` are ever seen, and written, by a pod.
+``run/`` (``engine.sock``, ``join``, ``log``, ``ended.json``) and ``volume/``: ``id``, ``owner.json``, and either
+``workspace/`` and ``harness/`` or ``disk.img``, which holds these two, and ``disk/``, the empty folder over which pods
+mount it (see ``backing``). Only ``workspace`` and ``harness`` are ever seen, and written, by a pod.
 
 A reader may rely on:
   * a file is there whole or not at all (written beside, renamed); one that cannot be read counts as missing. What must
@@ -43,8 +44,8 @@ class Place:
         self.folder = root / name
         self.run = self.folder / "run"
         self.volume = self.folder / "volume"
-        self.workspace = self.volume / "workspace"
-        self.harness = self.volume / "harness"
+        self.image = self.volume / "disk.img"
+        self.disk = self.volume / "disk"
 
     @property
     def socket(self) -> Path:
@@ -86,13 +87,48 @@ class Place:
 
     # ------------------------------------------------------------------------------------------------ volume
 
+    @property
+    def workspace(self) -> Path:
+        """Where pods find the workspace; in an image that is seen in their mount namespace alone."""
+        return self._files / "workspace"
+
+    @property
+    def harness(self) -> Path:
+        return self._files / "harness"
+
+    @property
+    def _files(self) -> Path:
+        return self.disk if self.is_image() else self.volume
+
+    @property
+    def bearer(self) -> Path:
+        """The folder that bears the volume's outside user."""
+        return self.disk if self.is_image() else self.workspace
+
+    def is_image(self) -> bool:
+        """Whether the volume is a disk image, or was to become one."""
+        return os.path.lexists(self.disk) or os.path.lexists(self.image)
+
+    def is_folder(self) -> bool:
+        """Whether the volume is a plain folder, whole or not."""
+        return not self.is_image() and (self.has_id() or os.path.lexists(self.volume / "workspace"))
+
+    def has_id(self) -> bool:
+        return os.path.lexists(self.volume / "id")
+
     def volume_id(self) -> str | None:
         """The id of a whole volume; ``None`` when a part of it is missing."""
         try:
             text = (self.volume / "id").read_text(encoding="ascii").strip()
         except (OSError, ValueError):
             return None
-        return text if text and self.workspace.is_dir() and not self.workspace.is_symlink() else None
+        return text if text and self._is_whole() else None
+
+    def _is_whole(self) -> bool:
+        folder = self.bearer
+        if not folder.is_dir() or folder.is_symlink():
+            return False
+        return not self.is_image() or (self.image.is_file() and not self.image.is_symlink())
 
     def has_volume(self) -> bool:
         """Whether anything of a volume is left, whole or not."""
@@ -109,14 +145,18 @@ class Place:
         for folder in (self.root, self.folder, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def make_volume(self, owner: dict[str, Any], uid: int | None) -> None:
-        """Make what is missing of the volume. The id is written last: a volume that was half made has none."""
+    def claim_volume(self, uid: int | None, *, as_image: bool) -> None:
+        """Make what is missing of the volume's folders, the one that bears its outside user among them."""
         self.volume.mkdir(mode=0o700, exist_ok=True)
-        for folder in (self.workspace, self.harness):
+        folders = (self.disk,) if as_image else (self.volume / "workspace", self.volume / "harness")
+        for folder in folders:
             folder.mkdir(mode=0o700, exist_ok=True)
             if uid is not None:
                 os.chown(folder, uid, uid, follow_symlinks=False)
-        if not (self.volume / "id").exists():
+
+    def give_id(self, owner: dict[str, Any]) -> None:
+        """Write the volume's id, the last of its parts, unless it has one: a volume that was half made has none."""
+        if not self.has_id():
             write_json(self.volume / "owner.json", owner, sync=False)  # the id beside it is synced after it
             write_bytes(self.volume / "id", secrets.token_hex(16).encode("ascii"), 0o600)
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from environments.compute.contract import SandboxSpec
 from environments.compute.engine import wire
-from environments.compute.local import bwrap, host, limits, owners
+from environments.compute.local import backing, bwrap, host, limits
 from environments.compute.local.errors import CannotStart
-from environments.compute.local.places import Place, hold
+from environments.compute.local.places import Place
 from environments.compute.local.probe import usable_host
 from environments.compute.local.processes import is_alive, marker, sweep
 
@@ -120,10 +120,11 @@ def _ends(process: tuple[int, int], seconds: float) -> bool:
 
 
 def kill(place: Place, pod: Pod | None) -> None:
-    """Leave nothing of the pod: no process, no cgroup, no socket, no note of it."""
+    """Leave nothing of the pod: no process, no cgroup, no mount, no socket, no note of it."""
     if pod is None:
         return
     sweep(marker(pod.uid), list(pod.groups))
+    backing.wait_released(place)
     place.socket.unlink(missing_ok=True)
     place.forget_pod()
 
@@ -134,24 +135,26 @@ def kill(place: Place, pod: Pod | None) -> None:
 def start(place: Place, spec: SandboxSpec, *, renew_seconds: float) -> None:
     """Start a new pod on the volume of ``place``, made when it is missing; raises :class:`CannotStart`."""
     box_host = usable_host(place.root)
-    with hold(place.root, ".uids"):
-        uid = owners.pick(place)
-        place.make_volume({"installation": spec.installation, "uid": spec.uid}, uid)
+    storage = spec.storage_gib * GIB
+    volume = backing.prepare(place, {"installation": spec.installation, "uid": spec.uid}, storage)
     pod_uid = str(uuid.uuid4())
     caps = limits.Caps(spec.cpus, spec.memory_mib * MIB, PIDS_MAX)
     group, trees = f"nylorun-{spec.name}-{pod_uid[:8]}", limits.own_hierarchies()
     note = {"podUid": pod_uid, "opId": spec.op_id, "groups": limits.possible_folders(group, trees)}
     place.write_pod(note)  # before anything is made: who finds this note can undo whatever follows it
     groups = limits.make_groups(group, caps, trees)
-    loose = limits.unenforced(groups.held, own_uid=uid is not None)
-    rlimits = limits.process_limits(caps, groups.held, spec.storage_gib * GIB, own_uid=uid is not None)
+    own_uid = volume.uid is not None
+    held = groups.held | {"storage"} if volume.limited else groups.held
+    loose = limits.unenforced(held, own_uid=own_uid)
+    rlimits = limits.process_limits(caps, held, storage, own_uid=own_uid)
     plan = {
         **note,
         "groups": list(groups.folders),
         "unenforced": list(loose),
         "folder": str(place.folder),
         "socket": str(place.socket),
-        "uid": uid,
+        "uid": volume.uid,
+        "disk": volume.disk,
         "limits": list(rlimits.items()),
         "renewSeconds": renew_seconds,
         "join": {

@@ -9,6 +9,7 @@ A reader may rely on:
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -79,25 +80,34 @@ def _ask(root: Path) -> None:
 
 
 def _try(root: Path, candidate: bwrap.Host) -> str | None:
-    """Run ``true`` in a sandbox; what bubblewrap said when that failed."""
+    """Run ``true`` in a sandbox with its folders in ``root``; what bubblewrap said when that failed."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".probe-", dir=root))
     try:
-        uid = _outside_user(root)
+        uid = outside_user(root)
         for name in ("workspace", "harness"):
             (folder / name).mkdir(mode=0o700)
             if uid is not None:
                 os.chown(folder / name, uid, uid)
-        mark = marker(folder.name)
-        box = bwrap.Box("probe", str(folder / "workspace"), str(folder / "harness"), MEMORY, 64, mark)
-        plan = {"uid": uid, "groups": [], "limits": [], **host.as_plan(candidate, box, ["/usr/bin/true"])}
-        result = host.run_code("environments.compute.local.launch", plan, mark)
-        return None if result.returncode == 0 else result.stderr.strip() or f"exit code {result.returncode}"
+        return run_true(candidate, folder, uid, None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _outside_user(root: Path) -> int | None:
+def run_true(candidate: bwrap.Host, files: Path, uid: int | None, disk: dict[str, str] | None) -> str | None:
+    """Run ``true`` in a sandbox with ``workspace`` and ``harness`` of ``files``; what was said when that failed.
+
+    ``disk`` is what ``launch`` mounts first. Raises ``OSError`` and ``TimeoutExpired``.
+    """
+    mark = marker(secrets.token_hex(8))
+    box = bwrap.Box("probe", str(files / "workspace"), str(files / "harness"), MEMORY, 64, mark)
+    plan = {"uid": uid, "disk": disk, "groups": [], "limits": [], **host.as_plan(candidate, box, ["/usr/bin/true"])}
+    result = host.run_code("environments.compute.local.launch", plan, mark)
+    return None if result.returncode == 0 else result.stderr.strip() or f"exit code {result.returncode}"
+
+
+def outside_user(root: Path) -> int | None:
+    """A uid for trying things out; ``None`` for an ordinary user."""
     if os.geteuid() != 0:
         return None
     return owners.uid_range(root, Path("/proc/self/uid_map").read_text(encoding="ascii"))[0]

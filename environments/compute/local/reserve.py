@@ -20,16 +20,16 @@ TIGHT = 512 << 10
 @contextlib.contextmanager
 def room(root: Path) -> Iterator[None]:
     """Do the block with the reserve's room, when nothing else is left."""
-    if _free(root) < TIGHT:
+    if free_bytes(root) < TIGHT:
         _give_up(root)
     try:
         yield
     finally:
-        if _free(root) > 2 * SIZE:
+        if free_bytes(root) > 2 * SIZE:
             _take(root)
 
 
-def _free(root: Path) -> int:
+def free_bytes(root: Path) -> int:
     """Bytes this process may still write; plenty while the folder does not exist."""
     try:
         found = os.statvfs(root)

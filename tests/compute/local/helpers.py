@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from environments.compute.contract import SandboxSpec, SandboxStatus
 from environments.compute.engine import wire
 from environments.compute.local.driver import LocalDriver
+from environments.compute.local.places import Place
 from environments.compute.local.processes import MARKER
 
 LETTERS = str.maketrans("0189", "wxyz")  # a name has no 0, 1, 8 and 9
@@ -236,6 +237,22 @@ def our_processes(uid: str = "", name: str = NAME) -> list[int]:
 
 def our_groups(name: str = NAME) -> list[Path]:
     return [Path(folder) / sub for folder, subs, _ in os.walk("/sys/fs/cgroup") for sub in subs if f"-{name}-" in sub]
+
+
+def seen_from_outside(root: Path, name: str = NAME) -> Path:
+    """The workspace of a running pod as this host's root sees it."""
+    place = Place(root, name)
+    engine = pod_note(root, name)["engine"]["pid"]
+    return Path(f"/proc/{engine}/root/workspace") if place.is_image() else place.workspace
+
+
+def loops(root: Path) -> list[str]:
+    """The files beneath ``root`` that loop devices of this host hold, deleted ones included."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with suppress(OSError):  # it was let go of just now
+            found.append(path.read_text().strip())
+    return [file for file in found if file.startswith(f"{root}/")]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from environments.compute.contract import NoAnswer, SandboxStatus
-from environments.compute.local import host
+from environments.compute.local import host, image
 from environments.compute.local.driver import LocalDriver
 from environments.compute.local.errors import NameTaken
 from environments.compute.local.places import hold
@@ -123,7 +123,7 @@ def test_suspend_ends_the_pod_and_keeps_the_volume(driver: LocalDriver, plane: C
 
 @pytest.mark.parametrize(("trap", "written"), [("trap 'echo bye > said; exit' TERM", "bye"), ("trap '' TERM", "")])
 def test_suspend_asks_first_and_kills_after_the_grace(
-    driver: LocalDriver, plane: ControlPlane, tmp_path: Path, trap: str, written: str
+    driver: LocalDriver, plane: ControlPlane, trap: str, written: str
 ) -> None:
     """Lifecycle 13.2: TERM, and KILL after the grace."""
     driver.apply(spec(plane.url))
@@ -134,8 +134,8 @@ def test_suspend_asks_first_and_kills_after_the_grace(
         eventually(lambda: "sleep 0.05" in pod.bash("ps -eo args").text)
         driver.apply(spec(plane.url, rev=2, mode="Suspended", grace_seconds=0.5))
         eventually(lambda: driver.status(NAME).suspended)
-    said = tmp_path / "pods" / NAME / "volume" / "workspace" / "said"
-    assert (said.read_text().strip() if said.exists() else "") == written
+    driver.apply(spec(plane.url, rev=3, join_token=None))
+    assert joined(driver, plane).bash("cat said").text.strip() == written
 
 
 def test_delete_leaves_nothing(driver: LocalDriver, plane: ControlPlane, tmp_path: Path) -> None:
@@ -150,10 +150,13 @@ def test_delete_leaves_nothing(driver: LocalDriver, plane: ControlPlane, tmp_pat
     assert list((tmp_path / "pods" / ".trash").iterdir()) == []
 
 
+@pytest.mark.parametrize("as_folder", [True, False])
 def test_delete_removes_a_hostile_tree_and_follows_no_link(
-    driver: LocalDriver, plane: ControlPlane, tmp_path: Path
+    driver: LocalDriver, plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_folder: bool
 ) -> None:
     """Pain 29: links, closed folders and depth neither stop a delete nor lead it outside."""
+    if as_folder:
+        monkeypatch.setattr(image, "why_not", lambda root: "not here")
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")

@@ -14,6 +14,7 @@ import pytest
 
 from environments.compute.local import host
 from environments.compute.local.driver import LocalDriver
+from environments.compute.local.places import Place
 from tests.compute.local.helpers import (
     NAME,
     OTHER,
@@ -24,6 +25,7 @@ from tests.compute.local.helpers import (
     joined,
     our_groups,
     own_pods,
+    seen_from_outside,
     spec,
 )
 
@@ -117,8 +119,8 @@ def test_a_set_id_file_gives_nothing(pod: Client) -> None:
 
 def test_files_belong_to_an_outside_user_of_the_volumes_own(pod: Client, shared: tuple[LocalDriver, Path]) -> None:
     pod.sh("touch mine")
-    workspace = shared[1] / SHARED / "volume" / "workspace"
-    assert (workspace / "mine").stat().st_uid == workspace.stat().st_uid
+    workspace, bearer = seen_from_outside(shared[1], SHARED), Place(shared[1], SHARED).bearer
+    assert (workspace / "mine").stat().st_uid == workspace.stat().st_uid == bearer.stat().st_uid
     assert workspace.stat().st_uid != 0
     assert workspace.stat().st_mode & 0o777 == 0o700
     assert (shared[1] / SHARED).stat().st_mode & 0o077 == 0
@@ -281,9 +283,8 @@ def test_the_other_pods_volume_and_processes_are_out_of_reach(
         other.sh("echo secret-of-other > mine; (exec -a other-process sleep 600) >/dev/null 2>&1 &")
         assert pod.bash("grep -rs secret-of-othe[r] /workspace /harness /tmp").text == ""
         assert "other-process" not in pod.sh("ps -eo args")
-        paths = [root / name / "volume" / "workspace" for name in (SHARED, OTHER)]
         if as_root:
-            assert paths[0].stat().st_uid != paths[1].stat().st_uid
+            assert len({Place(root, name).bearer.stat().st_uid for name in (SHARED, OTHER)}) == 2
         assert other.sh("hostname") != pod.sh("hostname")
 
 
@@ -349,10 +350,21 @@ def test_cpu_is_held(small: Client, driver: LocalDriver) -> None:
     assert 0.3 < used < 1.35
 
 
-def test_a_file_is_no_larger_than_the_storage(driver: LocalDriver, plane: ControlPlane) -> None:
-    """Without a quota each file is held to the size of the storage, and `unenforced` says the rest."""
+def test_a_volume_is_no_larger_than_the_storage(driver: LocalDriver, plane: ControlPlane, tmp_path: Path) -> None:
+    """E-255: what a pod writes ends at its storage, without harm to the host; else `unenforced` says so."""
     driver.apply(spec(plane.url))
     pod = joined(driver, plane)
-    assert "storage" in driver.status(NAME).unenforced
     assert pod.bash("truncate -s 1025M big").output["exitCode"] != 0
     assert pod.sh("truncate -s 1024M big; stat -c %s big; rm big") == str(1 << 30)
+    if "storage" in driver.status(NAME).unenforced:
+        return
+    pod.sh("fallocate -l 900M /harness/most")
+    reply = pod.bash("head -c 200000000 /dev/zero > rest; sync rest; stat -c %s rest")
+    assert b"No space left" in reply.err
+    assert int(reply.text) < 124 * MIB
+    assert pod.call("write", {"path": "more"}, b"x" * 100_000).code == "tool.no_space"
+    with own_pods(driver, OTHER):
+        driver.apply(spec(plane.url, name=OTHER))
+        assert joined(driver, plane, OTHER).sh("fallocate -l 900M most; stat -c %s most") == str(900 * MIB)
+    (tmp_path / "host").write_bytes(b"x" * 100_000)
+    assert pod.sh("rm rest; echo room > more; cat more") == "room"

@@ -16,12 +16,14 @@ import pytest
 from environments.compute.contract import NoAnswer
 from environments.compute.local import host
 from environments.compute.local.driver import LocalDriver
+from environments.compute.local.places import Place
 from environments.compute.local.processes import start_time
 from tests.compute.local.helpers import (
     NAME,
     ControlPlane,
     eventually,
     joined,
+    loops,
     our_groups,
     our_processes,
     spec,
@@ -41,8 +43,8 @@ def processes_of_user(uid: int) -> list[int]:
 
 
 def outside_user(driver: LocalDriver) -> int | None:
-    workspace = driver._root / NAME / "volume" / "workspace"
-    return workspace.stat().st_uid if os.geteuid() == 0 and workspace.exists() else None
+    bearer = Place(driver._root, NAME).bearer
+    return bearer.stat().st_uid if os.geteuid() == 0 and bearer.exists() else None
 
 
 def assert_clean(driver: LocalDriver, uid: int | None) -> None:
@@ -50,6 +52,7 @@ def assert_clean(driver: LocalDriver, uid: int | None) -> None:
     assert driver.status(NAME).gone
     assert our_processes() == []
     assert our_groups() == []
+    eventually(lambda: not loops(driver._root))
     assert uid is None or processes_of_user(uid) == []
 
 

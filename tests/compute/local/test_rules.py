@@ -106,6 +106,7 @@ def test_a_full_group_of_version_2_gets_its_pods_beside_it(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("held", "own_uid", "loose", "stand_ins"),
     [
+        ({"cpus", "memory", "pids", "storage"}, True, (), set()),
         ({"cpus", "memory", "pids"}, True, ("storage",), set()),
         ({"pids"}, True, ("cpus", "memory", "storage"), {resource.RLIMIT_DATA}),
         (set(), True, ("cpus", "memory", "storage"), {resource.RLIMIT_DATA, resource.RLIMIT_NPROC}),
@@ -234,13 +235,13 @@ def test_a_volume_keeps_its_uid_and_shares_it_with_no_other(tmp_path: Path) -> N
         assert owners.pick(Place(tmp_path, "a")) is None
         return
     uids = []
-    for name in ("a", "b", "c"):
+    for name, as_image in (("a", False), ("b", True), ("c", False), ("d", True)):
         place = Place(tmp_path, name)
         place.make_folders()
         uids.append(owners.pick(place))
-        place.make_volume({}, uids[-1])
-    assert len(set(uids)) == 3
-    assert owners.pick(Place(tmp_path, "b")) == uids[1]
+        place.claim_volume(uids[-1], as_image=as_image)
+    assert len(set(uids)) == 4
+    assert [owners.pick(Place(tmp_path, name)) for name in "abcd"] == uids
 
 
 @pytest.mark.parametrize(("op_id", "number"), [("sbx-a-g0.r7", 7), ("sbx-a.r-g0.r12", 12), ("sbx-a-g0.rx", 0), ("", 0)])
