@@ -1,11 +1,13 @@
 # One line a target. The first run of each makes .venv; a second one starts in seconds.
 PYTHON ?= python3
 BIN := .venv/bin
+CODE := nylorun environments manifests vault workers tests
 STAMP := .venv/.installed
 
 .PHONY: setup fmt check test test-fast demo up bench docs lock clean
 
 $(STAMP): pyproject.toml requirements-dev.lock
+	@echo "Installing into .venv, about a minute ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -41,4 +43,5 @@ lock: $(STAMP)                 ## write requirements-dev.lock from what is insta
 	@$(BIN)/python -m pip freeze --exclude-editable --all | grep -v -E '^(pip|uv|wheel)==' > requirements-dev.lock
 
 clean:                         ## remove what the targets made here
-	@rm -rf .venv .nylorun .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf .venv .nylorun .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build *.egg-info
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,32 +5,32 @@ What the tools say as ``tool.*`` is said here as an HTTP status: a missing path 
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Iterator
 from datetime import datetime
 from email.utils import format_datetime
-from itertools import chain
 from typing import Any
 
 from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
 from environments import tools
-from environments.api.machines import pods_available
 from environments.api.shapes import FileQuery
 from environments.api.views import FileDeleted, FileWritten, ToolAnswer
 from environments.commands import CallTool
 from environments.compute.channel import EngineChannel
 from environments.compute.contract import Answer
 from environments.errors import EnvironmentUnavailable
-from environments.services.calls import Workplace
+from environments.services.read import read_environment
+from environments.services.workplace import Workplace
 from environments.tools.files import FILE_SECONDS, TRANSFER_SECONDS, workspace_of
+from environments.tools.machines import pods_available
 from environments.tools.streaming import Client, run_beside
 from nylorun.http.openapi import describes
-from nylorun.http.ranges import Span, raw_answer, wanted_span
+from nylorun.http.ranges import Span, begun, media_type_of, raw_answer, wanted_span
 from nylorun.http.view import ApiView
 from nylorun.http.waiting import release
 from nylorun.http.words import WRITE
+from nylorun.kernel.durations import size
 from nylorun.kernel.errors import (
     ApiError,
     ByteLimitExceeded,
@@ -44,6 +44,9 @@ from nylorun.kernel.errors import (
 from nylorun.tenant.limits import file_bytes
 
 _NO_FILE = ("tool.not_found",)
+_NO_ROOM = ("tool.no_space", "tool.too_large")
+_STORAGE = "5GiB"
+"""Of a pod whose Recipe names none."""
 _CONFLICTS = ("tool.not_empty", "tool.exists", "tool.permission")
 
 
@@ -86,8 +89,10 @@ class FilesView(ApiView):
         limit = file_bytes()
         body = self.raw_body(limit, "fileBytes")
         args = {"path": name, "mode": query.mode or "0644", "createParents": query.parents, "maxBytes": limit}
+        sent_to: list[Workplace] = []
 
         def send(channel: EngineChannel, place: Workplace, call_id: str) -> Answer:
+            sent_to.append(place)
             return channel.call(
                 "write",
                 args,
@@ -98,7 +103,10 @@ class FilesView(ApiView):
                 **workspace_of(place),
             )
 
-        written = _completed(_serve(self, environment_id, "write", send))
+        answer = _serve(self, environment_id, "write", send)
+        if answer.code in _NO_ROOM:
+            raise _no_room(answer, sent_to[-1], limit)
+        written = _completed(answer)
         return self.answer(written, status=201 if written["created"] else 200)
 
     @describes(query=FileQuery, answers={200: FileDeleted}, summary="Remove a file or a folder")
@@ -126,21 +134,15 @@ def _download(view: ApiView, environment_id: str, path: str) -> HttpResponseBase
     if looked.code == "tool.is_directory":
         raise RequestRejected("This is a folder: add list=1 to read its entries.")
     found = _completed(looked)
-    size = int(found["size"])
-    span = wanted_span(view.header("Range"), size)
-    content_type = mimetypes.guess_type(path)[0] or "application/octet-stream"
+    length = int(found["size"])
+    span = wanted_span(view.header("Range"), length)
+    name = path.rsplit("/", 1)[-1]
     head = view.request.method == "HEAD"
-    chunks = iter(()) if head else _begun(_chunks(view, environment_id, path, span or Span(0, size, size)))
-    response = raw_answer(chunks, length=size, span=span, name=path.rsplit("/", 1)[-1], content_type=content_type)
+    chunks = iter(()) if head else begun(_chunks(view, environment_id, path, span or Span(0, length, length)))
+    response = raw_answer(chunks, length=length, span=span, name=name, content_type=media_type_of(name))
     modified = datetime.fromisoformat(str(found["mtime"]))
     response.headers["Last-Modified"] = format_datetime(modified, usegmt=True)
     return response
-
-
-def _begun(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same pieces, the first of them read already: what refuses to be read is an ordinary error of the request."""
-    first = next(chunks, b"")
-    return chain([first], chunks)
 
 
 def _chunks(view: ApiView, environment_id: str, path: str, span: Span) -> Iterator[bytes]:
@@ -204,14 +206,28 @@ def _completed(answer: Answer) -> dict[str, Any]:
     raise _refusal(answer)
 
 
+def _no_room(answer: Answer, place: Workplace, file_most: int) -> ByteLimitExceeded:
+    """The refusal for content that does not fit, with the limit it met: the disk's, or the Tenant's on one file."""
+    disk = _disk_bytes(place)
+    of_file = answer.code == "tool.too_large" and file_most <= disk
+    details = {"limit": "fileBytes", "limitBytes": file_most} if of_file else {"limit": "disk", "limitBytes": disk}
+    return ByteLimitExceeded(answer.message or "The file does not fit.", details=details)
+
+
+def _disk_bytes(place: Workplace) -> int:
+    """What the workspace may hold: of a pod its storage, whether this host can hold it to that or not."""
+    if place.kind == "virtual":
+        return place.disk_bytes
+    view, _ = read_environment(place.environment_id)
+    return size(view["manifest"].get("storage", _STORAGE))
+
+
 def _refusal(answer: Answer) -> Refusal | ServiceUnavailable:
     code, message = str(answer.code), answer.message or "The call failed."
     if code in _NO_FILE:
         return NotFound()
     if code in _CONFLICTS:
         return RequestConflict(message)
-    if code in ("tool.no_space", "tool.too_large"):
-        return ByteLimitExceeded(message, details={"limit": "disk" if code == "tool.no_space" else "fileBytes"})
     if code == "tool.path_escape":
         return InvalidRequest([{"path": "{path}", "message": message}])
     if code == "tool.interrupted":

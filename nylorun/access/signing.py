@@ -59,6 +59,7 @@ class TokenKind:
 HOST = TokenKind("nylorun-host+jwt", "nylorun-harness-api")
 EGRESS = TokenKind("nylorun-egress+jwt", "nylorun-egress")
 CALL = TokenKind("nylorun-call+jwt", "nylorun-engine")
+ARTIFACT = TokenKind("nylorun-artifact+jwt", "nylorun-artifact-links")
 
 
 @dataclass

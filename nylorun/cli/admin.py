@@ -1,4 +1,4 @@
-"""`nylorun keys` and `nylorun manage`: management commands with the environment of a data folder.
+"""`nylorun keys`, `nylorun blobs` and `nylorun manage`: management commands with the environment of a data folder.
 
 While `up` runs on the folder, they use its servers. Otherwise they hold the folder and start the embedded servers for
 as long as the command takes.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from nylorun import config
 from nylorun.embedded.installation import Installation, InUse, management
 from nylorun.embedded.table import Servers
 
@@ -41,7 +42,10 @@ def _environment(installation: Installation, held: ExitStack) -> Mapping[str, st
     try:
         held.enter_context(installation.lock())
     except InUse:
-        return installation.published_environment()
+        environment = installation.published_environment()
+        config.check(environment)
+        return environment
+    installation.check_settings()
     servers = Servers(installation)
     for server in servers.embedded():
         held.callback(server.stop)

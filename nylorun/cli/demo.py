@@ -23,7 +23,10 @@ from typing import Any
 
 from nylorun.cli.client import Client, environment_path
 from nylorun.cli.leftovers import leftovers
-from nylorun.cli.tour import STEPS, Tour
+from nylorun.cli.steps import STEPS
+from nylorun.cli.tour import Tour
+from nylorun.config import ConfigError
+from nylorun.embedded.installation import Installation
 
 START_SECONDS = 180.0
 STOP_SECONDS = 20.0
@@ -62,10 +65,10 @@ class Report:
 
 
 def run(driver: str = "local") -> int:
-    """The whole tour; 0 when every step went well."""
+    """The whole tour; 0 when every step went well. A wrong setting is raised before anything starts."""
     report = Report()
     report.write()
-    folder = Path(tempfile.mkdtemp(prefix="nylorun-demo-"))
+    folder = _fresh_folder()
     platform: list[subprocess.Popen[bytes]] = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -82,6 +85,16 @@ def run(driver: str = "local") -> int:
         report.write()
     print(f"\n{'All steps went well' if report.ok else 'The demo FAILED'}; see {REPORT}")
     return 0 if report.ok else 1
+
+
+def _fresh_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="nylorun-demo-"))
+    try:
+        Installation(folder).check_settings()
+    except ConfigError:
+        shutil.rmtree(folder)
+        raise
+    return folder
 
 
 def _walk(folder: Path, report: Report) -> bool:

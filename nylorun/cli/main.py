@@ -1,4 +1,7 @@
-"""The verbs of the `nylorun` command and their options. Exit codes: 0 done, 1 refused or failed, 2 wrong usage."""
+"""The verbs of the `nylorun` command and their options.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage or a wrong setting in the environment.
+"""
 
 import argparse
 import sys
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import nylorun
 from nylorun.cli import admin, demo, up
+from nylorun.config import ConfigError
 from nylorun.embedded.installation import CommandFailed, InUse
 from nylorun.embedded.places import PlaceError
 from nylorun.embedded.server import ServerFailed
@@ -16,10 +20,13 @@ REFUSALS = (CommandFailed, InUse, PartFailed, PlaceError, ServerFailed, admin.No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; what is refused is one message on standard error."""
+    """Run one verb; what is refused is one message on standard error, for a setting one line that names it."""
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
+    except ConfigError as error:
+        print(f"nylorun: {error}", file=sys.stderr)
+        return 2
     except REFUSALS as error:
         print(f"nylorun: {error}", file=sys.stderr)
         return 1
@@ -32,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = root.add_subparsers(metavar="VERB", required=True)
     _add_up(verbs)
     _add_keys(verbs)
+    _add_blobs(verbs)
     _add_manage(verbs)
     _add_demo(verbs)
     return root
@@ -64,6 +72,20 @@ def _add_keys(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     revoke.set_defaults(run=admin.manage, command=["revoke_application"])
     for action in (create, listing, revoke):
         _add_data_dir(action)
+
+
+def _add_blobs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser("blobs", help="stored content of the local installation")
+    actions = verb.add_subparsers(metavar="ACTION", required=True)
+    what = {
+        "verify": "read every stored version and tell what is missing or damaged",
+        "gc": "remove blobs that nothing has named for a day",
+        "stats": "count what is stored",
+    }
+    for name, help in what.items():
+        action = actions.add_parser(name, help=help)
+        _add_data_dir(action)
+        action.set_defaults(run=admin.manage, command=["blobs", name])
 
 
 def _add_manage(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

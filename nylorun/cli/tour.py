@@ -72,10 +72,12 @@ class Tour:
         self.seen[environment_id] = start + len(found)
         return ", ".join(f"{event['type']} {json.dumps(event['payload'])}" for event in found)
 
-    def pod_folder(self) -> Path:
-        """Where the local Driver keeps the one pod of the tour."""
-        (place,) = (self.folder / "pods").glob("sbx-*-g*")
-        return place
+    def pod_folder(self, environment_id: str = "demo-pod") -> Path:
+        """Where the local Driver keeps the pod of this Environment."""
+        for place in (self.folder / "pods").glob("sbx-*-g*"):
+            if json.loads((place / "object.json").read_text())["environmentId"] == environment_id:
+                return place
+        raise NotSeen(f"{environment_id} has no pod")
 
 
 def save_manifest(tour: Tour) -> str:
@@ -193,19 +195,3 @@ def delete(tour: Tour) -> str:
     tour.wait("the pod's folder is gone", lambda: not any((tour.folder / "pods").glob("sbx-*")))
     tour.wait("no workspace is left", lambda: not any((tour.folder / "workspaces").glob("*-*-*")))
     return tour.events("demo-pod")
-
-
-STEPS: tuple[tuple[str, Callable[[Tour], str]], ...] = (
-    ("save a Manifest", save_manifest),
-    ("make a none, a virtual and a pod", make_three),
-    ("run commands", run_commands),
-    ("write and read files", move_files),
-    ("stop", stop),
-    ("wake", wake),
-    ("a killed pod is made again on its volume", survive_a_kill),
-    ("a pod whose volume is gone is found lost", lose_the_volume),
-    ("reset", reset),
-    ("idle suspend", idle),
-    ("deleteAfter sweep", sweep),
-    ("delete", delete),
-)

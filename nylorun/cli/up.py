@@ -33,10 +33,11 @@ class _Asked(BaseException):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until asked to end. Refusals (folder in use, port taken, a part that does not start) are raised."""
+    """Run until asked to end. Refusals (a wrong setting, folder in use, port taken, ...) are raised."""
     with _ended_by_signals(), suppress(_Asked):
         installation = Installation(arguments.data_dir)
         with installation.lock(), _listen(arguments.port) as listener:
+            installation.check_settings()
             _run(installation, listener, arguments.driver)
     return 0
 

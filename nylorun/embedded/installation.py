@@ -23,10 +23,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nylorun
+from nylorun import config
 from nylorun.embedded.places import kept, make_folder, socket_folder, write_private
 
 SETTINGS_MODULE = "nylorun.settings.prod"
 ENGINE_SOCKET = "engine.sock"
+EMBEDDED = {"DATABASE_URL": "postgresql://localhost/nylorun", "REDIS_URL": "redis://localhost/0"}
+"""Of the form that the addresses of the embedded servers have, before these are known."""
 ALLOCATOR = {"MALLOC_ARENA_MAX": "2"}  # many threads otherwise keep a heap each
 
 
@@ -83,6 +86,10 @@ class Installation:
             **more,
         }
         return {**ALLOCATOR, **self._secrets(), **os.environ, **ours, **import_path()}
+
+    def check_settings(self) -> None:
+        """Refuse a setting with which no process would start, before one does: raises :class:`config.ConfigError`."""
+        config.check({**EMBEDDED, **self._secrets(), **os.environ})
 
     def _secrets(self) -> dict[str, str]:
         """The secrets that the caller's environment does not name; drawn at the first start."""

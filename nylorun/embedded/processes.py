@@ -4,7 +4,8 @@
 - It is leashed: when the thread that started it ends, SIGKILL included, the kernel sends it `death_signal`. Start
   processes from a thread that lives as long as they should, which is the main thread of a supervisor.
 - A process is known again by `Identity`: its number, the boot and the tick it started at. A number alone is used again.
-- To end a process is to ask with a signal, wait at most `grace` seconds, then kill its whole process group.
+- To end a process is to ask with a signal, wait at most `grace` seconds, then kill its whole process group. What was
+  stopped (SIGSTOP) is let run before: it hears no request, and who waits for it cannot obey one.
 """
 
 import os
@@ -106,12 +107,26 @@ def wait_for_an_end(pids: Iterable[int], seconds: float) -> None:
             os.close(handle)
 
 
+def let_run(pids: Iterable[int]) -> None:
+    """Continue what is stopped among these processes and all below them, whatever session they are in."""
+    found = set(pids)
+    parents = {pid: int(fields[1]) for pid in _pids() if (fields := _stat(pid)) is not None}
+    wanted: set[int] = set()
+    while found:
+        wanted |= found
+        found = {pid for pid, parent in parents.items() if parent in wanted} - wanted
+    for pid in wanted:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def end_children(endings: Sequence[Ending]) -> None:
     """End children together, each with its process group, and reap them."""
     running = [ending for ending in endings if ending.process.returncode is None]
-    for ending in running:
-        if not exited(ending.process):
-            ending.process.send_signal(ending.ask)
+    asked = [ending for ending in running if not exited(ending.process)]
+    let_run([ending.process.pid for ending in asked])
+    for ending in asked:
+        ending.process.send_signal(ending.ask)
     began = time.monotonic()
     for ending in running:
         while not exited(ending.process) and (left := began + ending.grace - time.monotonic()) > 0:
@@ -129,6 +144,7 @@ def end_stranger(identity: Identity, ask: signal.Signals, grace: float) -> None:
     try:
         if identity.alive():  # looked at with the handle held: the handle cannot come to name another process
             leads = os.getpgid(identity.pid) == identity.pid
+            let_run([identity.pid])
             signal.pidfd_send_signal(handle, ask)
             select.select([handle], [], [], grace)
             if leads:

@@ -30,6 +30,7 @@ from nylorun.embedded.processes import (
     exited,
     identify,
     kill_strays,
+    let_run,
     spawn,
     wait_for_an_end,
 )
@@ -115,6 +116,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """End every part: the highest stage first. What was never started is left alone."""
+        # All of them now: one of a high stage cannot end while it waits for one of a low stage that somebody stopped.
+        let_run(child.process.pid for child in self._children if child.process is not None)
         for stage in sorted({child.part.stage for child in self._children}, reverse=True):
             running = [(c.part, c, c.process) for c in self._children if c.part.stage == stage and c.process]
             end_children([Ending(process, part.stop_signal, part.grace) for part, _, process in running])

@@ -30,7 +30,7 @@ PROCESSES = (ENGINE, WORKERS, BEAT, API)
 API_THREADS = 128
 """Half of them may wait for long work (NYLORUN_WAITING_CALLS); a waiting thread costs little, holds no connection."""
 CELERY = (sys.executable, "-m", "celery", "-A")
-WORKER_QUEUES = {"worker": ("control,sweep", 8), "worker-disk": ("disk,setup", 4)}
+WORKER_QUEUES = {"worker": ("control,sweep", 8), "worker-disk": ("disk,setup", 8)}
 PLAIN_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH")
 
 
@@ -91,13 +91,19 @@ def _worker(installation: Installation, environment: Mapping[str, str], name: st
     mark = installation.run / f"{name}.ready"
     options = ("--pool=threads", f"--concurrency={threads}", f"--queues={queues}", f"--hostname={name}@%h")
     ready = "--include=workers.ready"  # writes the mark
+    sole = f"{socket.gethostname()}:{installation.folder}:{name}"
     quiet = ("--without-gossip", "--without-mingle", "--loglevel=INFO")  # one machine: nobody to gossip with
     return Part(
         name=name,
         stage=WORKERS,
         prepare=lambda: Command(
             (*CELERY, "workers.celery", "worker", ready, *options, *quiet),
-            env={**environment, "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker", "NYLORUN_READY_FILE": str(mark)},
+            env={
+                **environment,
+                "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker",
+                "NYLORUN_READY_FILE": str(mark),
+                "NYLORUN_WORKER": sole,
+            },
         ),
         ready=lambda pid: probes.marked_ready(mark, pid),
         grace=3.5,

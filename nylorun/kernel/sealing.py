@@ -9,13 +9,10 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
@@ -25,16 +22,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from nylorun.kernel.canonical import canonical
 from nylorun.kernel.errors import ServiceUnavailable
+from nylorun.kernel.keys import KEY_BYTES, checked_keys, read_keys
+from nylorun.kernel.keys import KeyringError as KeyringError
 
-KEY_BYTES = 32
 _NONCE, _TAG, _KEK_ID = 12, 16, 32
 _WRAPPED = _NONCE + KEY_BYTES + _TAG
 _FORMAT = b"\x01"
 _HEAD = len(_FORMAT) + _KEK_ID + _NONCE + _WRAPPED
-
-
-class KeyringError(Exception):
-    """The keyring's text is no keyring; the message never shows a key."""
 
 
 class Unreadable(ServiceUnavailable):
@@ -71,13 +65,9 @@ class Keyring:
     """The keys of one process, for one Tenant. It has no readable form: neither ``repr`` nor pickling shows a key."""
 
     def __init__(self, keys: Iterable[bytes], tenant: str) -> None:
-        self._wrapping: dict[str, AESGCM] = {}
-        for key in keys:
-            if len(key) != KEY_BYTES:
-                raise KeyringError(f"Each key of the keyring has {KEY_BYTES} bytes; one has {len(key)}.")
-            self._wrapping[hashlib.sha256(key).hexdigest()] = AESGCM(_wrapping_key(key, tenant))
-        if not self._wrapping:
-            raise KeyringError("The keyring holds no key.")
+        self._wrapping = {
+            hashlib.sha256(key).hexdigest(): AESGCM(_wrapping_key(key, tenant)) for key in checked_keys(keys)
+        }
         self.active: str = next(iter(self._wrapping))
         """The ``kek_id`` that seals."""
 
@@ -127,21 +117,8 @@ class Keyring:
 
 
 def parse_keyring(text: str, tenant: str) -> Keyring:
-    """The keyring of a setting: base64 keys separated by commas or white space, or ``file:<path>`` of such a text."""
-    if text.startswith("file:"):
-        path = Path(text.removeprefix("file:"))
-        try:
-            text = path.read_text()
-        except OSError as error:
-            raise KeyringError(f"The keyring file {path} cannot be read: {error.strerror}.") from None
-    return Keyring([_key(word) for word in text.replace(",", " ").split()], tenant)
-
-
-def _key(word: str) -> bytes:
-    try:
-        return base64.b64decode(word, validate=True)
-    except (binascii.Error, ValueError):
-        raise KeyringError("Each key of the keyring is base64 of 32 bytes.") from None
+    """The keyring of a setting, see :func:`read_keys`; raises :class:`KeyringError`."""
+    return Keyring(read_keys(text), tenant)
 
 
 def _wrapping_key(key: bytes, tenant: str) -> bytes:

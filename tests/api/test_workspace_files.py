@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from environments.compute.fake import FakeDriver
 from environments.models import Effect, Environment
 from nylorun import config
 from nylorun.tenant.models import TenantSetting
 from tests.compute.virtual.support import Server
 from tests.support.client import Api
+from tests.support.engines import scripted_engine
 from tests.support.platform import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -168,6 +170,42 @@ def test_a_body_over_the_tenants_limit_is_413_and_nothing_is_written(demo: Api, 
     assert answer.json["details"]["limitBytes"] == 1000
     assert demo.get(f"{FILES}?list=1").json["entries"] == []
     assert demo.put(f"{FILES}/fits", b"x" * 1000).status == 201
+
+
+def test_a_file_that_the_workspace_has_no_room_for_is_413_with_the_disks_limit(demo: Api) -> None:
+    """E-237, E-01: `limits.diskBytes` of the Tenant is what a virtual workspace holds."""
+    assert demo.put("/v1/tenant/sandbox", {"limits": {"diskBytes": "1MiB"}}).status == 200
+    answer = demo.put(f"{FILES}/big", b"x" * (2 << 20))
+    assert (answer.status, answer.json["code"]) == (413, "limit_exceeded")
+    assert answer.json["details"] == {"limit": "disk", "limitBytes": 1 << 20}
+    assert demo.get(f"{FILES}?list=1").json["entries"] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "file_bytes", "details"),
+    [
+        ("tool.no_space", 1000, {"limit": "disk", "limitBytes": 2 << 30}),
+        ("tool.too_large", 1000, {"limit": "fileBytes", "limitBytes": 1000}),
+        ("tool.too_large", 4 << 30, {"limit": "disk", "limitBytes": 2 << 30}),
+    ],
+)
+def test_what_a_pod_has_no_room_for_is_413_with_the_limit_it_met(
+    api: Api, pods: FakeDriver, clock: Any, code: str, file_bytes: int, details: dict[str, Any]
+) -> None:
+    """E-237: the storage of its Recipe, or the Tenant's limit on one file, whichever is the smaller."""
+    TenantSetting.objects.create(
+        name="artifacts.limits", value={"fileBytes": file_bytes}, updated_at="2030-01-01T00:00:00Z", updated_by="op"
+    )
+    assert api.put(URL, {"kind": "pod", "storage": "2GiB"}).status == 201
+    full = {"kind": "failed", "code": code, "message": "/workspace/f does not fit."}
+    with scripted_engine(lambda header, body: dict(full)) as engine:
+        Environment.objects.filter(pk="demo").update(
+            desired="running", observed="running", engine_address=engine.address, host_epoch=1
+        )
+        answer = api.put(f"{FILES}/f", b"x")
+    assert (answer.status, answer.json["code"]) == (413, "limit_exceeded")
+    assert answer.json["message"] == full["message"]
+    assert answer.json["details"] == details
 
 
 def test_names_in_any_script_come_back(demo: Api) -> None:

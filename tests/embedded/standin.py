@@ -2,6 +2,7 @@
 
 The stand-ins: `plain` ends when asked; `stubborn` ignores every request to end; `parent` leaves a child in its process
 group and one in a session of its own, as a part leaves the supervisor of a local pod. Both write down their numbers.
+`waiting` ends when asked, once its child has ended, which is in a session of its own as the children of PostgreSQL are.
 """
 
 import sys
@@ -29,6 +30,18 @@ for child in (near, far):
     child.stdout.readline()
 pathlib.Path(sys.argv[1]).write_text(f"{near.pid} {far.pid}")
 signal.pause()
+"""
+WAITING = """
+import pathlib, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[2]], start_new_session=True)
+def end(number, frame):
+    child.terminate()
+    child.wait()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+while True:
+    signal.pause()
 """
 
 

@@ -15,11 +15,11 @@ from nylorun.embedded.installation import Installation
 from tests.embedded.support import ROOT, line_of, plain_environment, running
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         (sys.executable, "-m", "nylorun", *arguments),
         cwd=ROOT,
-        env=plain_environment(),
+        env=plain_environment() | settings,
         capture_output=True,
         text=True,
         timeout=60,
@@ -82,6 +82,55 @@ def test_a_taken_port_is_refused_before_anything_starts(tmp_path: Path) -> None:
         f"nylorun: port {port} on 127.0.0.1: Address already in use; choose another with --port\n"
     )
     assert not (tmp_path / "data/postgres").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NYLORUN_SWEEP_SECONDS", "5m"),
+        ("NYLORUN_POOL_SIZE", "0"),
+        ("NYLORUN_API_THREADS", "abc"),
+        ("NYLORUN_KEYRING", "file:/nowhere"),
+        ("DATABASE_URL", "mysql://host/name"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it_and_nothing_starts(tmp_path: Path, name: str, value: str) -> None:
+    folder = tmp_path / "data"
+    refused = run("up", "--data-dir", str(folder), "--port", "0", **{name: value})
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"nylorun: {name}")
+    assert len(refused.stderr.splitlines()) == 1
+    assert not (folder / "postgres").exists()
+    assert list((folder / "logs").iterdir()) == []
+
+
+def test_the_demo_refuses_a_wrong_setting_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("NYLORUN_SWEEP_SECONDS", "never")
+    assert main(["demo"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "nylorun: NYLORUN_SWEEP_SECONDS must be a number of seconds from 0.5 to 600; it is 'never'.\n"
+    assert [path.name for path in tmp_path.iterdir()] == [".nylorun"]
+
+
+@pytest.mark.parametrize("verb", [["keys", "list"], ["manage"]])
+def test_keys_and_manage_refuse_a_wrong_setting_while_up_runs_and_when_it_does_not(
+    tmp_path: Path, verb: list[str]
+) -> None:
+    installation = Installation(tmp_path / "data")
+    arguments = [*verb, "--data-dir", str(installation.folder), *(["--", "check"] if verb == ["manage"] else [])]
+    with installation.lock():
+        addresses = {"DATABASE_URL": "postgresql://nowhere/n", "REDIS_URL": "redis://nowhere"}
+        installation.publish_environment(addresses | {"SECRET_KEY": "of up", "NYLORUN_KEYRING": "of up"})
+        while_it_runs = run(*arguments, NYLORUN_POOL_SIZE="many")
+    otherwise = run(*arguments, NYLORUN_POOL_SIZE="many")
+    for refused in (while_it_runs, otherwise):
+        assert refused.returncode == 2
+        assert refused.stderr == "nylorun: NYLORUN_POOL_SIZE must be a whole number from 2 to 500; it is 'many'.\n"
 
 
 @pytest.mark.parametrize("verb", [["keys", "list"], ["keys", "create", "app"], ["manage"]])

@@ -1,5 +1,6 @@
 """The supervisor over stand-ins: restarts, the order and bound of an end, and what a killed supervisor leaves."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from nylorun.embedded.parts import Part
 from nylorun.embedded.processes import Command, Identity
 from nylorun.embedded.supervisor import PartFailed, Supervisor
-from tests.embedded.standin import PARENT, PLAIN, STUBBORN, part, supervisor, table
+from tests.embedded.standin import PARENT, PLAIN, STUBBORN, WAITING, part, supervisor, table
 from tests.embedded.support import eventually, identity, kill, line_of, running
 
 Started = Callable[[list[Part]], Supervisor]
@@ -119,6 +120,48 @@ def test_the_end_comes_in_reverse_order_and_within_the_sum_of_the_graces(
         assert far.alive()  # of a session of its own, as a local pod is
     finally:
         kill(far, signal.SIGKILL)
+
+
+def stop(*stopped: Identity) -> None:
+    """Freeze processes and wait until the kernel says that they are."""
+    for found in stopped:
+        os.kill(found.pid, signal.SIGSTOP)
+    for found in stopped:
+        eventually(lambda pid=found.pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def test_parts_that_somebody_stopped_end_as_orderly_as_others_and_leave_nothing(
+    started: Started, lines: list[str], tmp_path: Path
+) -> None:
+    """Otherwise each takes its whole grace, and what is in another session of its stays stopped for ever."""
+    child = tmp_path / "child"
+    watched = started(
+        [part("waiting", 0, WAITING, str(child), PLAIN, grace=10.0, shown=child), part("plain", 1, PLAIN, grace=10.0)]
+    )
+    below = identity(int(eventually(child.read_text)))
+    parts = [identity(watched.process(name).pid) for name in ("waiting", "plain")]
+    try:
+        stop(below, *parts)
+        lines.clear()
+        began = time.monotonic()
+        watched.stop()
+        assert time.monotonic() - began < 5.0
+        assert lines == ["plain ended (SIGTERM)", "waiting ended (exit code 0)"]
+        assert not below.alive()
+    finally:
+        kill(below, signal.SIGKILL)
+
+
+def test_what_a_killed_supervisor_left_is_ended_also_when_somebody_stopped_it(tmp_path: Path) -> None:
+    with running(sys.executable, "-c", PLAIN) as left:
+        now = identity(left.pid)
+        watched = supervisor(tmp_path, [part("one", 0, PLAIN, grace=10.0)], [])
+        (tmp_path / "run/one.pid").write_text(f"{now.pid} {now.started}\n")
+        stop(now)
+        began = time.monotonic()
+        watched.end_leftovers()
+        assert time.monotonic() - began < 5.0
+        assert not now.alive()
 
 
 def test_what_a_killed_part_leaves_in_its_group_is_killed_before_it_starts_again(

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from environments.compute.engine.tree import Tree
+    from environments.compute.engine.wire import Header
 
-    Sink = Callable[[bytes], None]
+    Sink = Callable[[bytes | memoryview], None]
     Body = Iterable[bytes]
     Run = Callable[[Tree, Body, Sink], dict[str, Any]]
 
@@ -118,6 +119,16 @@ def _move(args: Args) -> Run:
     return lambda tree, _body, _sink: tree.move(source, target)
 
 
+def _copying(op: str) -> Callable[[Args], Run]:
+    def prepare_copy(_args: Args) -> Run:
+        from environments.compute.engine import copying  # noqa: PLC0415 - loaded when a disk is first copied
+
+        return copying.RUNS[op]
+
+    return prepare_copy
+
+
+COPY_OPS = ("tree.list", "tree.read", "tree.write")
 FILE_OPS: dict[str, Callable[[Args], Run]] = {
     "read": _read,
     "write": _write,
@@ -125,7 +136,17 @@ FILE_OPS: dict[str, Callable[[Args], Run]] = {
     "stat": _stat,
     "remove": _remove,
     "move": _move,
+    **{op: _copying(op) for op in COPY_OPS},
 }
+
+
+def copy_of(header: Header) -> tuple[str, int]:
+    """The copy that a call belongs to, and which attempt of it (from 1)."""
+    args = Args(header.args)
+    copy = args.text("copy", most=64)
+    if not copy:
+        raise _bad("copy", "the name of an Operation")
+    return copy, args.number("attempt", 1, 1 << 31)
 
 
 def prepare(op: str, args: dict[str, Any]) -> Run:

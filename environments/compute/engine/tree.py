@@ -4,8 +4,8 @@ Works the same inside a sandbox and on the host, as any user, on a tree that its
 
 A reader may rely on:
   * every failure is :class:`ToolError` with a code of the tool table; nothing else is raised for what a tree holds;
-  * ``write`` is whole or not at all: temporary file, fsync, rename, fsync of the folder; after a failure nothing is
-    left; the mode never carries set-id or sticky bits; parents that many writers make at once are no conflict;
+  * ``write`` is whole or not at all and synced with its folder, see ``writing``; after a failure nothing is left; the
+    mode never carries set-id or sticky bits; parents that many writers make at once are no conflict;
   * only regular files are read and replaced; a FIFO or device is never opened for reading or waiting;
   * paths in results are relative to ``/workspace``, the root itself is ``/workspace``; bytes of a name that are not
     UTF-8 are shown as U+FFFD, and such a name can be reached by commands alone;
@@ -23,6 +23,7 @@ import time
 from environments.compute.engine.paths import MAX_DEPTH, MOUNT, Place, locate, normalise
 from environments.compute.engine.removal import remove_tree
 from environments.compute.engine.wire import CHUNK, ToolError
+from environments.compute.engine.writing import open_handles, write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,13 +50,22 @@ _CODES = {
 
 
 class Tree:
-    """The workspace at ``root``, a path or a folder handle; a handle stays the caller's."""
+    """The workspace at ``root``, a path or a folder handle; a handle stays the caller's. It serves the process that
+    made it, which may close itself off from ``/proc`` afterwards."""
 
     def __init__(self, root: str | os.PathLike[str] | int) -> None:
         self._root = os.dup(root) if isinstance(root, int) else os.open(root, READABLE_FOLDER)
+        self._handles = open_handles()
 
     def close(self) -> None:
         os.close(self._root)
+        if self._handles is not None:
+            os.close(self._handles)
+
+    @property
+    def root(self) -> int:
+        """The handle of the workspace; it stays this Tree's."""
+        return self._root
 
     def folder(self, path: str) -> int:
         """An ``O_PATH`` handle of the folder at ``path``, for a command to start in; the caller closes it."""
@@ -89,7 +99,7 @@ class Tree:
                 raise ToolError("tool.is_directory", f"{_full(path)} is a folder.")
             if place.status is not None and not place.is_file:
                 raise ToolError("tool.failed", f"{_full(path)} is not a regular file.")
-            size, digest = _replace(place, content, mode & 0o777, _Limit(path, max_bytes))
+            size, digest = write_whole(place, content, mode & 0o777, _Limit(path, max_bytes).check, self._handles)
             return {"path": show(shown), "size": size, "sha256": f"sha256:{digest}", "created": place.status is None}
 
     def list(self, path: str, *, recursive: bool = False) -> dict[str, Any]:
@@ -232,68 +242,6 @@ class _Limit:
     def check(self, size: int) -> None:
         if self._most is not None and size > self._most:
             raise ToolError("tool.too_large", f"{_full(self._path)} would be larger than {self._most} bytes.")
-
-
-def _replace(place: Place, content: Iterable[bytes], mode: int, limit: _Limit) -> tuple[int, str]:
-    """Write beside the place and rename over it; gives size and SHA-256."""
-    temporary = f".nylorun-{os.urandom(8).hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(temporary, flags, 0o600, dir_fd=place.parent)
-    try:
-        try:
-            size, digest = _pour(handle, content, limit)
-            os.fchmod(handle, mode)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.rename(temporary, place.name, src_dir_fd=place.parent, dst_dir_fd=place.parent)
-    except BaseException:
-        _forget(place.parent, temporary)
-        raise
-    _sync_folder(place.parent)
-    return size, digest
-
-
-def _pour(handle: int, content: Iterable[bytes], limit: _Limit) -> tuple[int, str]:
-    digest, size = sha256(), 0
-    for data in content:
-        size += len(data)
-        limit.check(size)
-        digest.update(data)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(handle, rest) :]
-    return size, str(digest.hexdigest())
-
-
-def _forget(folder: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return
-
-
-def _sync_folder(folder: int) -> None:
-    try:
-        handle = os.open(".", READABLE_FOLDER, dir_fd=folder)
-    except PermissionError:  # a folder its owner may enter and not list: the rename stands, only its sync is left out
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def sha256() -> Any:
-    """A SHA-256 without OpenSSL where there is one: loading ``hashlib`` alone costs an Engine 4 MB."""
-    try:
-        from _sha2 import sha256 as make  # type: ignore[import-not-found]  # noqa: PLC0415 - loaded at the first write
-    except ImportError:
-        try:
-            from _sha256 import sha256 as make  # type: ignore[import-not-found]  # noqa: PLC0415 - before Python 3.12
-        except ImportError:
-            from hashlib import sha256 as make  # noqa: PLC0415 - an interpreter built without either
-    return make()
 
 
 class _Listing:

@@ -1,13 +1,15 @@
 """How many bytes a workspace holds, known without reading its tree at every call.
 
 One page of memory per workspace is shared by the processes that serve it. It holds what the last walk of the tree
-found and, per process, what that process has written since it began. The sum is never less than the truth but for
-writes of the last moment: what is removed counts until the next walk, which is made when the sum reaches the limit.
+found and, per process, what that process has written since it began, and what it holds in a file without a name, which
+no walk finds. The sum is never less than the truth but for writes of the last moment: what is removed counts until the
+next walk, which is made when the sum reaches the limit.
 
 A reader may rely on:
   * a file or folder counts as its blocks, at least ``ENTRY``; hard links once; holes not at all;
   * a tree too deep to be walked counts as full;
-  * ``Ledger`` is used by one thread of a process; ``slot`` belongs to that process alone.
+  * ``Ledger`` is used by one thread of a process; ``slot`` belongs to that process alone. What a process that died held
+    without a name is gone with it: whoever gives its slot away calls ``let_go``.
 Sizes are bytes.
 """
 
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 
 ENTRY = 4096
 PAGE = 4096
-SLOTS = PAGE // 8 - 1
+SLOTS = (PAGE // 8 - 1) // 2
 _UNKNOWN = -(1 << 62)
 _FULL = 1 << 62
 
@@ -29,8 +31,18 @@ def make() -> int:
     """A new page, nothing known yet; the caller closes the handle."""
     handle = os.memfd_create("ledger", os.MFD_CLOEXEC)
     os.ftruncate(handle, PAGE)
-    os.pwrite(handle, _UNKNOWN.to_bytes(8, "little", signed=True), 0)
+    forget(handle)
     return handle
+
+
+def forget(handle: int) -> None:
+    """Nothing is known any more: another tree is in the workspace's place."""
+    os.pwrite(handle, _UNKNOWN.to_bytes(8, "little", signed=True), 0)
+
+
+def let_go(handle: int, slot: int) -> None:
+    """Count no more what the process of ``slot``, which has died or holds nothing, held without a name."""
+    os.pwrite(handle, bytes(8), 8 * (1 + SLOTS + slot))
 
 
 class Ledger:
@@ -39,26 +51,39 @@ class Ledger:
     def __init__(self, handle: int, slot: int, tree: int) -> None:
         self._cells = memoryview(mmap.mmap(handle, PAGE)).cast("q")
         self._slot = 1 + slot
+        self._unnamed = 1 + SLOTS + slot
         self._tree = tree
 
     def used(self) -> int:
         """Bytes in the workspace now; walks the tree when nothing is known."""
         if self._cells[0] == _UNKNOWN:
             self.measure()
-        return self._cells[0] + self._written()
+        return self._sum()
 
     def add(self, size: int) -> None:
         """Count ``size`` more bytes as written by this process."""
         self._cells[self._slot] += size
 
+    def hold(self, size: int) -> None:
+        """Count ``size`` more bytes as held by this process in a file without a name."""
+        self._cells[self._unnamed] += size
+
+    def settle(self) -> None:
+        """What this process held has a name by now, or is gone; it counts as written until the next walk."""
+        self.add(self._cells[self._unnamed])
+        self._cells[self._unnamed] = 0
+
     def measure(self) -> int:
         """Walk the tree; what is written meanwhile may be counted twice, never not at all."""
         before = self._written()
         self._cells[0] = measured(self._tree) - before
-        return self._cells[0] + self._written()
+        return self._sum()
+
+    def _sum(self) -> int:
+        return self._cells[0] + sum(self._cells[1:])
 
     def _written(self) -> int:
-        return sum(self._cells[1:])
+        return sum(self._cells[1 : 1 + SLOTS])
 
 
 def measured(tree: int) -> int:

@@ -74,17 +74,34 @@ class Meter:
         self._let(resource.RLIM_INFINITY)
 
     def take(self, content: Iterable[bytes], limit: int) -> Iterator[bytes]:
-        """Pass ``content`` on; raises ``tool.no_space`` when the workspace would grow beyond ``limit``."""
+        """Pass ``content`` on; raises ``tool.no_space`` when the workspace would grow beyond ``limit``.
+
+        What was passed on has no name in the tree before ``settle``.
+        """
         if limit - self._ledger.used() < ENTRY and limit - self._ledger.measure() < ENTRY:
             raise _full()
         size = 0
         for part in content:
             if len(part) > limit - self._ledger.used() and len(part) > limit - self._ledger.measure():
                 raise _full()
-            self._ledger.add(len(part))  # at once: others that write at this moment count it too
+            self._ledger.hold(len(part))  # at once: others that write at this moment count it too
             size += len(part)
             yield part
         self._ledger.add(max(0, ENTRY - size))
+
+    def emptied(self) -> None:
+        """The workspace was emptied: what was counted is gone."""
+        self._ledger.measure()
+
+    def charge(self, size: int, limit: int) -> None:
+        """Count an entry with ``size`` bytes of data before it is made; raises ``tool.no_space`` beyond ``limit``."""
+        self._ledger.add(max(1, -(-size // ENTRY)) * ENTRY)
+        if self._ledger.used() > limit:
+            raise _full()
+
+    def settle(self) -> None:
+        """The write that took its content is over."""
+        self._ledger.settle()
 
     def _many_made(self) -> bool:
         """Whether so many files were made, by whomever, that empty ones may count."""

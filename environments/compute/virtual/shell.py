@@ -8,8 +8,8 @@ A reader may rely on:
     fills the disk far beyond its limit; see ``watch``.
 
 Unlike a real bash: programs are the interpreter's own (no other language, no network), background jobs end with the
-command, links may only lead down from where they are, functions nest 16 deep, each stream ends after 10 MiB, and output
-that is not UTF-8 leaves as U+FFFD (files and pipes keep every byte).
+command, links may only lead down from where they are, functions nest 16 deep, one ``sleep`` lasts at most 60 s, each
+stream ends after 10 MiB, and output that is not UTF-8 leaves as U+FFFD (files and pipes keep every byte).
 """
 
 from __future__ import annotations
