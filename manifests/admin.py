@@ -9,14 +9,15 @@ from django.db.models import Count, Max, QuerySet
 from django.http import HttpRequest
 
 from manifests.errors import ManifestInUse
-from manifests.models import DefinitionFile, Manifest, ManifestVersion
+from manifests.models import Artifact, ArtifactVersion, DefinitionFile, Manifest, ManifestVersion
 from manifests.services.remove import remove_manifest
 from nylorun.http.admin import ReadOnlyAdmin
 
 if TYPE_CHECKING:  # Django's class takes no type arguments when it runs
     VersionRows = admin.TabularInline[ManifestVersion, Manifest]
+    ArtifactVersionRows = admin.TabularInline[ArtifactVersion, Artifact]
 else:
-    VersionRows = admin.TabularInline
+    VersionRows = ArtifactVersionRows = admin.TabularInline
 
 
 class VersionsInline(VersionRows):
@@ -92,5 +93,30 @@ class DefinitionFileAdmin(ReadOnlyAdmin):
     list_display = ("sha256", "size", "created_at")
     search_fields = ("=sha256",)
     ordering = ("-created_at",)
+    list_per_page = 50
+    show_full_result_count = False
+
+
+class ArtifactVersionsInline(ArtifactVersionRows):
+    """The versions of one artifact, newest first."""
+
+    model = ArtifactVersion
+    fields = ("number", "size", "file_count", "sha256", "cause", "actor", "operation_id", "created_at")
+    readonly_fields = fields
+    ordering = ("-number",)
+    extra = 0
+    max_num = 0
+    can_delete = False
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(ReadOnlyAdmin):
+    """Artifacts of the Tenant, of Sessions and of disks, with their versions; the content is not shown."""
+
+    list_display = ("id", "name", "kind", "latest_version", "session_id", "environment_uid", "orphaned", "created_at")
+    list_filter = ("kind", "orphaned", ("environment_uid", admin.EmptyFieldListFilter))
+    search_fields = ("=id", "name", "=session_id")
+    ordering = ("-created_at",)
+    inlines = (ArtifactVersionsInline,)
     list_per_page = 50
     show_full_result_count = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from manifests.errors import ContentMismatch
@@ -29,10 +29,10 @@ def is_held(sha256: str, size: int) -> bool:
         return False
 
 
-def write(sha256: str, chunks: Iterable[bytes]) -> int:
+def write(sha256: str, chunks: Iterable[bytes], accept: Callable[[int], None] = lambda size: None) -> int:
     """Keep the content under its hash and return its size; raises :class:`ContentMismatch` for other bytes.
 
-    Whatever ``chunks`` raises ends the write and leaves nothing.
+    Whatever ``chunks`` raises, or ``accept`` when it is told the size, ends the write and leaves nothing.
     """
     require_no_tx()
     target = _path(sha256)
@@ -42,6 +42,7 @@ def write(sha256: str, chunks: Iterable[bytes]) -> int:
     try:
         with os.fdopen(handle, "wb") as file:
             size = _copy(sha256, chunks, file.fileno())
+        accept(size)
         part.rename(target)
     except BaseException:
         part.unlink(missing_ok=True)

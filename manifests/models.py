@@ -1,19 +1,29 @@
-"""Rows of the library: Manifests in numbered versions, and the definition files they name by hash.
+"""Rows of the library: Manifests and artifacts in numbered versions, and the content both stand on.
 
 Invariants (constraints repeat them):
   * a ``Manifest`` is one row per name, so that saves and the delete of that name have one row to lock; it has at least
     one version once its transaction is committed;
   * a ``ManifestVersion`` never changes; numbers of one name start at 1 and have no gaps;
   * whoever was made from a version holds it by a restricting foreign key, so a version in use cannot go;
-  * a ``DefinitionFile`` row is written after its content is on the disk: a row means that the content was there.
+  * a ``DefinitionFile`` row is written after its content is on the disk: a row means that the content was there;
+  * an ``Artifact`` with an ``environment_uid`` is the disk artifact of that Environment, at most one of each;
+    ``high_version`` never goes down, so no number of an artifact is used twice;
+  * an ``ArtifactVersion`` never changes; what it needs in the blob store is named by the ``Content`` rows of its
+    ``holder``, which were written before the blobs were;
+  * of the ``Content`` rows of one blob exactly one is ``counted``, and the ``amount`` of the lock row
+    ``artifacts.quota`` is the sum of the counted sizes and of the definition files; all four change under that lock;
+  * an ``Unnamed`` row tells since when no ``Content`` row names a blob; while it is ``going``, none may.
 """
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 SHA256 = r"^[0-9a-f]{64}$"
+ARTIFACT_KINDS = ("file", "folder")
 
 
 class Manifest(models.Model):
@@ -65,3 +75,118 @@ class DefinitionFile(models.Model):
 
     def __str__(self) -> str:
         return f"sha256:{self.sha256}"
+
+
+class ArtifactRows(models.QuerySet["Artifact"]):
+    """Querysets in the words of the domain."""
+
+    def reachable(self) -> Self:
+        """Those the routes of artifacts know: no disk artifact is among them."""
+        return self.filter(environment_uid__isnull=True)
+
+    def tenant_wide(self) -> Self:
+        """Those of no Session and no Environment: the ones a Manifest may name."""
+        return self.reachable().filter(session_id__isnull=True)
+
+
+class Artifact(models.Model):
+    """A file or a folder in numbered versions; locked by whoever adds or removes one."""
+
+    id = models.TextField(primary_key=True, db_collation="C")
+    kind = models.TextField()
+    name = models.TextField()
+    media_type = models.TextField()
+    label = models.TextField(null=True)  # noqa: DJ001 NULL says that there is none: an empty text would be one
+    session_id = models.TextField(null=True, db_collation="C")  # noqa: DJ001 NULL says Tenant-wide
+    environment_uid = models.UUIDField(null=True, unique=True)
+    latest_version = models.IntegerField(null=True)
+    high_version = models.IntegerField(default=0)
+    orphaned = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    objects = ArtifactRows.as_manager()
+
+    class Meta:
+        db_table = "manifests_artifact"
+        constraints = [
+            models.CheckConstraint(condition=Q(kind__in=ARTIFACT_KINDS), name="artifact_kind"),
+            models.CheckConstraint(
+                condition=Q(latest_version__isnull=True) | Q(latest_version__range=(1, F("high_version"))),
+                name="artifact_latest_version",
+            ),
+            models.CheckConstraint(
+                condition=Q(environment_uid__isnull=True) | Q(session_id__isnull=True), name="artifact_has_one_owner"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["created_at", "id"], name="artifact_listed", condition=Q(environment_uid=None)),
+            models.Index(
+                fields=["session_id", "created_at", "id"], name="artifact_of_session", condition=~Q(session_id=None)
+            ),
+            models.Index(fields=["id"], name="artifact_orphaned", condition=Q(orphaned=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.name}"
+
+
+class ArtifactVersion(models.Model):
+    """One version: the root blob of its tree, and who named its content."""
+
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="versions")
+    number = models.IntegerField()
+    root = models.TextField()
+    size = models.BigIntegerField()
+    file_count = models.IntegerField()
+    sha256 = models.TextField()
+    cause = models.TextField(null=True)  # noqa: DJ001 NULL on what was uploaded
+    actor = models.TextField(null=True)  # noqa: DJ001 NULL when nobody asked
+    operation_id = models.TextField(null=True)  # noqa: DJ001 NULL on what was uploaded
+    holder = models.TextField(unique=True, db_collation="C")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "manifests_artifact_version"
+        constraints = [
+            models.UniqueConstraint(fields=["artifact", "number"], name="artifact_version_number"),
+            models.CheckConstraint(condition=Q(number__gte=1), name="artifact_version_counts_from_1"),
+            models.CheckConstraint(condition=Q(root__regex=SHA256), name="artifact_version_root"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.artifact_id}@{self.number}"
+
+
+class Content(models.Model):
+    """A holder's need of one blob. Written and removed in batches by :mod:`manifests.services.content` alone."""
+
+    pk = models.CompositePrimaryKey("holder", "blob")
+    holder = models.TextField(db_collation="C")
+    blob = models.TextField(db_collation="C")
+    size = models.BigIntegerField()
+    counted = models.BooleanField()
+
+    class Meta:
+        db_table = "manifests_content"
+        constraints = [
+            models.UniqueConstraint(fields=["blob"], name="content_counted_once", condition=Q(counted=True)),
+        ]
+        indexes = [models.Index(fields=["blob"], name="content_uncounted", condition=Q(counted=False))]
+
+    def __str__(self) -> str:
+        return f"{self.holder} needs {self.blob}"
+
+
+class Unnamed(models.Model):
+    """A blob that no content row names: since when, or, once it is ``going``, since when it is being removed."""
+
+    blob = models.TextField(primary_key=True, db_collation="C")
+    since = models.DateTimeField()
+    going = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "manifests_unnamed"
+        indexes = [models.Index(fields=["since"], name="unnamed_since")]
+
+    def __str__(self) -> str:
+        return self.blob

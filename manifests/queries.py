@@ -8,19 +8,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.db.models import Count, QuerySet
 
 from manifests import content
 from manifests.errors import ManifestNotFound
-from manifests.models import DefinitionFile, ManifestVersion
+from manifests.models import Artifact, ArtifactVersion, DefinitionFile, ManifestVersion
 from manifests.recipe import RecipeProblem
 from manifests.references import Reference
 from manifests.settings import Effective, in_force
 from nylorun.kernel.errors import InvalidRequest
 from nylorun.tenant.store import SANDBOX_CONFIG, setting
+
+VERSION_MAX = 2**31 - 1
 
 
 def effective_settings() -> Effective:
@@ -77,29 +79,46 @@ def versions_of(name: str) -> QuerySet[ManifestVersion]:
 def check_files(recipe: Mapping[str, Any]) -> list[RecipeProblem]:
     """Every input file of a Recipe that the Tenant does not hold: each artifact, and each distinct hash once."""
     entries = list(enumerate(recipe.get("files", ())))
-    problems = [
-        RecipeProblem(("files", str(index)), f"there is no Tenant-wide artifact {entry['artifactId']}")
-        for index, entry in entries
-        if "files" not in entry
-    ]
-    wanted: dict[str, tuple[int, str]] = {}
-    for index, entry in entries:
-        for path, name in entry.get("files", {}).items():
-            wanted.setdefault(name, (index, f"{entry['path']}/{path}"))
-    held = _held(wanted)
-    problems += [
-        RecipeProblem(
-            ("files", str(index)), f"{path} needs {name}, which is not held: send it with PUT /v1/files/{name}"
-        )
-        for name, (index, path) in wanted.items()
-        if name not in held
-    ]
+    problems = [*_missing_artifacts(entries), *_missing_definitions(entries)]
     return sorted(problems, key=lambda problem: int(problem.field[1]))
+
+
+def input_artifact(artifact_id: str, number: int) -> tuple[str, ArtifactVersion] | None:
+    """Kind and version of a Tenant-wide artifact, or ``None``."""
+    versions = ArtifactVersion.objects.filter(artifact__in=Artifact.objects.tenant_wide(), artifact_id=artifact_id)
+    version = versions.filter(number=number).select_related("artifact").first()
+    return None if version is None else (version.artifact.kind, version)
 
 
 def definition_bytes(name: str) -> bytes:
     """The content of ``sha256:<hex>``, compared with its hash; outside any transaction."""
     return content.read(name.removeprefix("sha256:"))
+
+
+def _missing_artifacts(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[RecipeProblem]:
+    wanted = {index: (entry["artifactId"], entry["version"]) for index, entry in entries if "files" not in entry}
+    artifacts = Artifact.objects.tenant_wide().filter(pk__in={artifact for artifact, _ in wanted.values()})
+    known = set(artifacts.values_list("pk", flat=True)) if wanted else set()
+    numbers = {number for _, number in wanted.values() if number <= VERSION_MAX}
+    versions = ArtifactVersion.objects.filter(artifact_id__in=known, number__in=numbers)
+    held = set(versions.values_list("artifact_id", "number")) if known else set()
+    for index, (artifact, number) in wanted.items():
+        if artifact not in known:
+            yield RecipeProblem(("files", str(index)), f"there is no Tenant-wide artifact {artifact}")
+        elif (artifact, number) not in held:
+            yield RecipeProblem(("files", str(index)), f"artifact {artifact} has no version {number}")
+
+
+def _missing_definitions(entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[RecipeProblem]:
+    wanted: dict[str, tuple[int, str]] = {}
+    for index, entry in entries:
+        for path, name in entry.get("files", {}).items():
+            wanted.setdefault(name, (index, f"{entry['path']}/{path}"))
+    held = _held(wanted)
+    for name, (index, path) in wanted.items():
+        if name not in held:
+            message = f"{path} needs {name}, which is not held: send it with PUT /v1/files/{name}"
+            yield RecipeProblem(("files", str(index)), message)
 
 
 def _held(names: Iterable[str]) -> set[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from environments.compute.channel import EngineChannel
 from environments.compute.contract import Answer
-from environments.services.calls import Workplace
-from manifests.queries import definition_bytes
+from environments.services.workplace import Workplace
+from manifests.inputs import InputFile, InputMissing, input_files
 
 FILE_SECONDS = 120.0
 """One small file operation: listing, moving, a slice."""
@@ -16,30 +16,34 @@ TRANSFER_SECONDS = 3600.0
 """One whole file of at most ``fileBytes``, at the pace of its client."""
 
 
-def input_files(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Path below the workspace and hash of every input file, in the Recipe's order."""
-    for entry in entries:
-        for relative, sha256 in sorted(entry.get("files", {}).items()):
-            yield f"{entry['path']}/{relative}", sha256
-
-
 def write_input_files(
     channel: EngineChannel, place: Workplace, call_id: str, entries: Iterable[Mapping[str, Any]]
 ) -> Answer | None:
     """Write every input file; the failure of the first that could not be written, or ``None``."""
-    for path, sha256 in input_files(entries):
-        answer = channel.call(
-            "write",
-            {"path": path, "mode": "0644", "createParents": True, "maxBytes": None},
-            call_id=call_id,
-            epoch=place.epoch,
-            time_limit_s=FILE_SECONDS,
-            body=definition_bytes(sha256),
-            **workspace_of(place),
-        )
-        if answer.kind == "failed":
-            return Answer("failed", code="tool.failed", message=f"Input file {path}: {answer.message}")
+    try:
+        for file in input_files(entries):
+            answer = _write(channel, place, call_id, file)
+            if answer.kind == "failed":
+                return _failed(f"{file.path}: {answer.message}")
+    except InputMissing as missing:
+        return _failed(f"{missing}.")
     return None
+
+
+def _write(channel: EngineChannel, place: Workplace, call_id: str, file: InputFile) -> Answer:
+    return channel.call(
+        "write",
+        {"path": file.path, "mode": "0644", "createParents": True, "maxBytes": None},
+        call_id=call_id,
+        epoch=place.epoch,
+        time_limit_s=FILE_SECONDS if isinstance(file.body, bytes) else TRANSFER_SECONDS,
+        body=file.body,
+        **workspace_of(place),
+    )
+
+
+def _failed(message: str) -> Answer:
+    return Answer("failed", code="tool.failed", message=f"Input file {message}")
 
 
 def workspace_of(place: Workplace) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from nylorun.kernel.errors import (
 log = logging.getLogger(__name__)
 
 JSON = "application/json; charset=utf-8"
+_LINKS = "/v1/artifact-links/"
 OPAQUE = b'{"status":"rejected","code":"not_found","message":"Not found"}'
 _DATABASE_IS_AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -101,9 +102,14 @@ def _body(error: ApiError) -> bytes:
 
 def _log(error: Exception, fault: Fault, request: Any) -> None:
     request_id = getattr(request, "request_id", "-")
-    where = f"{getattr(request, 'method', '-')} {getattr(request, 'path', '-')}"
+    where = f"{getattr(request, 'method', '-')} {_loggable(getattr(request, 'path', '-'))}"
     if isinstance(fault, InternalError):
         log.error("request %s: %s failed", request_id, where, exc_info=error)
     else:
         cause = error.__cause__ or error
         log.warning("request %s: %s answered %s: %s", request_id, where, fault.code, type(cause).__name__)
+
+
+def _loggable(path: str) -> str:
+    """The path for the log: a link's token is a credential, so only its route is named."""
+    return f"{_LINKS}<token>" if path.startswith(_LINKS) else path

@@ -27,6 +27,7 @@ BOUND = 2.0
 KEPT = 1.0
 OK, TIMEOUT, AWAY, ERROR = "ok", "timeout", "does not answer", "error"
 
+Check = Callable[[], str | None]
 DatabaseCheck = Callable[[Any], str | None]
 
 
@@ -95,10 +96,23 @@ def add_database_check(name: str, check: DatabaseCheck) -> None:
     _DatabaseChecks.named[name] = check
 
 
+class _Probes:
+    """What is asked besides database and broker; rooms further up add theirs."""
+
+    named: dict[str, Probe] = {}
+
+
+def add_check(name: str, check: Check) -> None:
+    """Ask ``check`` in a thread of its own; it answers a reason, or ``None`` when all is well."""
+    _Probes.named[name] = Probe(lambda: {name: check() or OK}, lambda: [name])
+
+
 def report() -> tuple[bool, dict[str, str]]:
     """Whether every check is ``ok``, and each answer by name; the probes run side by side."""
-    _broker.begin()
-    checks = {**_database.answers(), **_broker.answers()}
+    probes = [_database, _broker, *_Probes.named.values()]
+    for probe in probes:
+        probe.begin()
+    checks = {name: answer for probe in probes for name, answer in probe.answers().items()}
     return all(answer == OK for answer in checks.values()), checks
 
 

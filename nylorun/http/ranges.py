@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -18,6 +19,9 @@ from nylorun.kernel.errors import RangeNotSatisfiable
 
 _RANGE = re.compile(r"bytes=\s*([0-9]{0,19})\s*-\s*([0-9]{0,19})\s*", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._ -]{1,100}")
+
+OCTETS = "application/octet-stream"
+_PACKED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 
 RAW_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +78,7 @@ def raw_answer(
     length: int | None,
     span: Span | None = None,
     name: str | None = None,
-    content_type: str = "application/octet-stream",
+    content_type: str = OCTETS,
     etag: str | None = None,
 ) -> StreamingHttpResponse:
     """Stream ``chunks`` as raw content: the bytes of ``span`` when there is one, else the whole of ``length``."""
@@ -99,3 +103,32 @@ def _attachment(name: str | None) -> str:
     if _PLAIN_NAME.fullmatch(name):
         return f'attachment; filename="{name}"'
     return f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+
+
+def media_type_of(name: str) -> str:
+    """The media type that a file's name suggests; of packed content that of the packing, as its bytes are."""
+    found, packing = mimetypes.guess_type(name, strict=True)
+    if packing is not None:
+        return _PACKED.get(packing, OCTETS)
+    return found or OCTETS
+
+
+def begun(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, the first of them read already: what refuses to be read is an ordinary error of the request."""
+    return _Begun(next(chunks, b""), chunks)
+
+
+class _Begun(Iterator[bytes]):
+    """A first piece and the rest; closing it closes the rest, so that a client that leaves ends the reading."""
+
+    def __init__(self, first: bytes, rest: Iterator[bytes]) -> None:
+        self._first: bytes | None = first
+        self._rest = rest
+
+    def __next__(self) -> bytes:
+        first, self._first = self._first, None
+        return next(self._rest) if first is None else first
+
+    def close(self) -> None:
+        """End the reading."""
+        getattr(self._rest, "close", lambda: None)()

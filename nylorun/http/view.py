@@ -184,19 +184,30 @@ class ApiView(APIView):
         return response
 
     def answer_list(
-        self, member: str, listing: Listing[Any], query: Paging, show: Callable[[Any], Any]
+        self,
+        member: str,
+        listing: Listing[Any],
+        query: Paging,
+        show: Callable[[Any], Any],
+        *,
+        beside: Mapping[str, Any] | None = None,
     ) -> HttpResponseBase:
-        """``{member: [...], nextCursor}``: one page with a limit, else everything, read and written page by page."""
+        """``{member: [...], nextCursor}``: one page with a limit, else everything, read and written page by page.
+
+        ``beside`` are further members of the answer, before the list.
+        """
+        known = dict(beside or {})
         bound = self._bound(query)
         limit, after = listing.window(query.limit, query.cursor, bound)
         if limit is not None:
             rows, cursor = listing.page(limit, after, bound)
-            return self.answer({member: [show(row) for row in rows], "nextCursor": cursor})
+            return self.answer({**known, member: [show(row) for row in rows], "nextCursor": cursor})
         pages = listing.pages()
         first, second = next(pages, []), next(pages, None)
         if second is None:
-            return self.answer({member: [show(row) for row in first], "nextCursor": None})
-        return StreamingHttpResponse(_written(member, first, chain([second], pages), show), content_type=JSON)
+            return self.answer({**known, member: [show(row) for row in first], "nextCursor": None})
+        start = to_json({**known, member: [show(row) for row in first]})[:-2]
+        return StreamingHttpResponse(_written(start, chain([second], pages), show), content_type=JSON)
 
     def _bound(self, query: Paging) -> str:
         """What a cursor belongs to: the path and the filters, in one canonical form."""
@@ -224,9 +235,9 @@ def _plain(value: Any) -> Any:
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_plain).encode
 
 
-def _written(member: str, first: list[Any], rest: Iterable[list[Any]], show: Callable[[Any], Any]) -> Iterator[bytes]:
+def _written(start: bytes, rest: Iterable[list[Any]], show: Callable[[Any], Any]) -> Iterator[bytes]:
     """The pieces of one JSON object, a page each: a long list is in memory one page at a time."""
-    yield to_json({member: [show(row) for row in first]})[:-2]
+    yield start
     for page in rest:
         shown = b"," + b",".join(to_json(show(row)) for row in page)
         release()  # the next page is read when this one was taken

@@ -26,7 +26,9 @@ class TenantSetting(models.Model):
 
 
 class TenantLock(models.Model):
-    """A lock that is a row: ``environments.create`` holds the number of live Environments."""
+    """A lock that is a row, with what it guards: ``environments.create`` counts the live Environments,
+    ``artifacts.quota`` the bytes of all stored content.
+    """
 
     name = models.TextField(primary_key=True, db_collation="C")
     amount = models.BigIntegerField(default=0)

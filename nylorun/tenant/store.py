@@ -17,6 +17,8 @@ from nylorun.kernel.ids import new_uid
 from nylorun.tenant.models import Installation, TenantLock, TenantSetting
 
 ENVIRONMENTS_CREATE = "environments.create"
+ARTIFACTS_QUOTA = "artifacts.quota"
+ARTIFACTS_LIMITS = "artifacts.limits"
 SANDBOX_CONFIG = "sandbox.config"
 
 
@@ -38,18 +40,41 @@ def write_setting(name: str, value: Any, *, now: datetime, actor: str) -> None:
 
 def hold_environment_count(tx: Tx) -> int:
     """Take the lock that serialises every create; returns the number of live Environments."""
-    rows = TenantLock.objects.filter(name=ENVIRONMENTS_CREATE)
-    row = tx.hold(Rank.ENVIRONMENTS_CREATE, rows, ENVIRONMENTS_CREATE)
-    if row is None:
-        # The first create of an installation makes the row; of two, one waits here for the other's commit.
-        TenantLock.objects.bulk_create([TenantLock(name=ENVIRONMENTS_CREATE)], ignore_conflicts=True)
-        row = rows.select_for_update(no_key=True).get()
-    return row.amount
+    return _hold_amount(tx, Rank.ENVIRONMENTS_CREATE, ENVIRONMENTS_CREATE)
 
 
 def change_environment_count(by: int) -> None:
     """Add ``by`` to the number of live Environments; the caller holds its lock."""
-    TenantLock.objects.filter(name=ENVIRONMENTS_CREATE).update(amount=F("amount") + by)
+    _change_amount(ENVIRONMENTS_CREATE, by)
+
+
+def hold_artifact_quota(tx: Tx) -> int:
+    """Take the lock of the Tenant's byte total; returns the bytes of all stored content, each content once."""
+    return _hold_amount(tx, Rank.ARTIFACTS_QUOTA, ARTIFACTS_QUOTA)
+
+
+def change_artifact_bytes(by: int) -> None:
+    """Add ``by`` to the Tenant's byte total; the caller holds its lock."""
+    _change_amount(ARTIFACTS_QUOTA, by)
+
+
+def artifact_bytes() -> int:
+    """The Tenant's byte total at this moment, without its lock: to show, never to decide."""
+    return TenantLock.objects.filter(name=ARTIFACTS_QUOTA).values_list("amount", flat=True).first() or 0
+
+
+def _hold_amount(tx: Tx, rank: Rank, name: str) -> int:
+    rows = TenantLock.objects.filter(name=name)
+    row = tx.hold(rank, rows, name)
+    if row is None:
+        # The first holder in an installation makes the row; of two, one waits here for the other's commit.
+        TenantLock.objects.bulk_create([TenantLock(name=name)], ignore_conflicts=True)
+        row = rows.select_for_update(no_key=True).get()
+    return row.amount
+
+
+def _change_amount(name: str, by: int) -> None:
+    TenantLock.objects.filter(name=name).update(amount=F("amount") + by)
 
 
 @lru_cache(maxsize=1)

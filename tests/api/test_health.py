@@ -12,13 +12,15 @@ import pytest
 from django.db import connection
 from prometheus_client.core import GaugeMetricFamily
 
+from manifests import store
 from nylorun import config
+from nylorun.blobs import MemoryStore, StoreUnavailable
 from nylorun.http import health, metrics
 from nylorun.http.health import Probe
 from nylorun.kernel.clock import monotonic
 from tests.support.client import Api
 
-READY = {"database": "ok", "broker": "ok", "migrations": "ok", "keyring": "ok"}
+READY = {"database": "ok", "broker": "ok", "migrations": "ok", "keyring": "ok", "blobs": "ok"}
 LATE = 3.5  # two seconds, and what a busy machine adds
 
 
@@ -36,6 +38,8 @@ class Time:
 def fresh_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_database", Probe(health._look_at_database, health._database_names))
     monkeypatch.setattr(health, "_broker", Probe(health._look_at_broker, lambda: ["broker"]))
+    monkeypatch.setattr(health._Probes, "named", {})
+    health.add_check("blobs", store.check)
 
 
 @pytest.fixture
@@ -74,7 +78,7 @@ def test_a_running_process_is_healthy() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_that_can_work_is_ready() -> None:
-    """E-232: database, broker, migrations and keyring."""
+    """E-232: database, broker, migrations, keyring and the store of blobs."""
     answer = Api().get("/readyz")
     assert (answer.status, answer.json) == (200, {"status": "ready", "checks": READY})
     assert answer.headers["Cache-Control"] == "no-store"
@@ -108,8 +112,20 @@ def test_absent_servers_are_told_at_once(monkeypatch: pytest.MonkeyPatch, closed
     point_database(monkeypatch, closed)
     point_broker(monkeypatch, closed)
     checks = Api().get("/readyz").json["checks"]
-    assert (checks["database"], checks["broker"]) == ("does not answer", "does not answer")
-    assert "ok" not in checks.values()
+    assert checks == {**dict.fromkeys(READY, "does not answer"), "blobs": "ok"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_store_that_fails_is_told_without_its_reason() -> None:
+    """E-232: what is wrong with it is for the log; strangers may ask /readyz."""
+
+    class Broken(MemoryStore):
+        def check(self) -> None:
+            raise StoreUnavailable("/secret/place: permission denied")
+
+    with store.override(Broken()):
+        answer = Api().get("/readyz")
+    assert (answer.status, answer.json["checks"]) == (503, {**READY, "blobs": "does not answer"})
 
 
 def test_an_answer_is_kept_for_a_second() -> None:
