@@ -86,6 +86,16 @@ _OUTPUTS: dict[str, dict[str, Check]] = {
     "close": {},
     "drop": {"removed": _flag},
     "list_workspaces": {"workspaces": _are_workspaces},
+    "tree.list": {
+        "entries": _NUMBER,
+        "skipped": _NUMBER,
+        "unreachable": _NUMBER,
+        "clockNs": _NUMBER,
+    },
+    "tree.read": {"files": _NUMBER},
+    "tree.write": {"entries": _NUMBER, "bytes": _NUMBER, "refusedXattrs": _NUMBER},
+    "tree.hold": {},
+    "workspace.swap": {"swapped": _flag},
 }
 
 _EXTRA: dict[str, dict[str, Check]] = {"ping": {"confined": _is_confinement}}

@@ -76,9 +76,7 @@ class EngineChannel:
         send none. Output goes to ``on_stdout`` and ``on_stderr``; without them it is dropped. What these functions
         raise ends the call and is passed on. Raises :class:`NotAccepted` and :class:`Interrupted`.
         """
-        header: dict[str, object] = {"v": wire.VERSION, "op": op, "call": call_id, "epoch": epoch, "args": dict(args)}
-        if workspace is not None:
-            header.update(workspace=workspace, limits=dict(limits or {}))
+        header = wire.encode_header(op, args, call=call_id, epoch=epoch, workspace=workspace, limits=limits)
         streamed = args.get("stream") is True
         most_output = (STREAM_MAX if streamed else OUTPUT_CAP) if op == "bash" else 0
         gates = {
@@ -86,11 +84,12 @@ class EngineChannel:
             wire.ERR: _Gate(on_stderr, most_output),
             wire.DATA: _Gate(on_data, 0 if on_data is None else most_data),
         }
-        with self._connect() as sock:
+        with self.connect() as sock:
             exchange = _Exchange(sock, gates, time.monotonic() + time_limit_s, cancel)
-            return exchange.run(op, wire.encode_json(wire.HEADER, header), body)
+            return exchange.run(op, header, body)
 
-    def _connect(self) -> socket.socket:
+    def connect(self) -> socket.socket:
+        """A new connection, for a call; raises :class:`NotAccepted`."""
         kind, _, rest = self._address.partition(":")
         try:
             if kind != "unix":

@@ -11,11 +11,12 @@ Started with ``posix_spawn``: no copy of this process is made, and an error of `
 
 from __future__ import annotations
 
+import errno
 import os
 from _thread import allocate_lock, start_new_thread
 
 # The module `signal` turns its numbers into enums, which costs 6 ms at every start of an Engine.
-SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 2, 9, 13, 15, 25
+SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 15, 18, 19, 25
 RESTORED = (SIGINT, SIGPIPE, SIGXFSZ)
 COMMAND_OOM_SCORE = b"500"
 
@@ -61,6 +62,7 @@ class Children:
         self._some.acquire()
         self._watched: set[int] = set()
         self._ended: dict[int, int] = {}
+        self.halted = False
 
     def reap_in_background(self) -> None:
         start_new_thread(self._reap_forever, ())
@@ -69,6 +71,8 @@ class Children:
         """Run ``argv`` in ``folder`` with ``streams`` as its handles 0, 1, 2 and so on; raises ``OSError``."""
         actions = [(os.POSIX_SPAWN_DUP2, stream, number) for number, stream in enumerate(streams)]
         with self._lock:
+            if self.halted:
+                raise OSError(errno.EBUSY, "all processes stand still")
             # posix_spawn has no folder of its own to start in. Nothing else here uses the working folder, and the
             # lock makes these three steps one.
             os.fchdir(folder)
@@ -84,6 +88,22 @@ class Children:
             self._some.release()
         _prefer_as_victim(pid)
         return child
+
+    def halt(self) -> bool:
+        """Stop every process of the pod but this one, and start none until ``go_on``; ``False``: that is so already.
+
+        The lock keeps one out that ``start`` is making: it holds up this process until it has become another program.
+        """
+        with self._lock:
+            if self.halted or os.getpid() != 1:  # on a host, everybody would be the host
+                return False
+            self.halted = True
+            signal_everybody(SIGSTOP)
+        return True
+
+    def go_on(self) -> None:
+        """Processes may be started again."""
+        self.halted = False
 
     def take_exit_code(self, pid: int) -> int:
         with self._lock:

@@ -6,6 +6,7 @@ A reader may rely on:
     a later epoch waits up to ``EPOCH_WAIT`` for it: the control plane may hear of a join before this Engine does;
   * ``kill`` and a lost connection end a call's processes (see ``command``); ``stop`` sends TERM to every process, waits
     for them up to ``graceMs``, and ends the pod;
+  * while a disk is read (``tree.hold``) nothing is run and no file is changed; such calls are refused as ``busy``;
   * when the sandbox has no room for another thread (a fork bomb), ``CONTROL_OPS`` and ``kill`` are served all the same;
   * commands, which run as the same user, can neither read this process's memory nor signal it.
 
@@ -23,9 +24,10 @@ import time
 from _thread import allocate_lock, stack_size, start_new_thread
 
 from environments.compute.engine import libc, wire
-from environments.compute.engine.children import SIGINT, SIGTERM, Child, Children, signal_everybody
+from environments.compute.engine.attempts import Attempts
+from environments.compute.engine.children import SIGCONT, SIGINT, SIGTERM, Child, Children, signal_everybody
 from environments.compute.engine.command import Call, Request, shell
-from environments.compute.engine.files import FILE_OPS, Args, prepare
+from environments.compute.engine.files import COPY_OPS, FILE_OPS, Args, copy_of, prepare
 from environments.compute.engine.tree import Tree, tool_error
 
 TYPE_CHECKING = False
@@ -51,6 +53,7 @@ class Pod:
     def __init__(self, tree: Tree, children: Children) -> None:
         self.tree = tree
         self.children = children
+        self.attempts = Attempts()
         self.epoch: int | None = None
         self._lock = allocate_lock()
         self._cancels: dict[str, Callable[[], None]] = {}
@@ -141,8 +144,12 @@ class Connection:
             wire.write_json(self._sock, wire.RESULT, wire.completed(output))
             return
         self._pod.require_epoch(header.epoch)
+        if self._pod.children.halted and header.op in CHANGING_OPS:
+            raise wire.Refused("busy", "The disk is being read.")
         if header.op == "bash":
             self._bash(header)
+        elif header.op in COPY_OPS or header.op == "tree.hold":
+            self._copy(header)
         elif header.op in FILE_OPS:
             self._file(header)
         elif header.op == "kill":
@@ -170,6 +177,34 @@ class Connection:
             self._pod.end(header.call)
         wire.write_json(self._sock, wire.RESULT, result)
 
+    def _copy(self, header: wire.Header) -> None:
+        """A call of a disk copy: one that another attempt follows loses its connection, wherever it stands."""
+        copy, attempt = copy_of(header)
+        token = self._pod.attempts.enter(copy, attempt, self._disconnect)
+        try:
+            (self._hold if header.op == "tree.hold" else self._file)(header)
+        finally:
+            self._pod.attempts.leave(token)
+
+    def _disconnect(self) -> None:
+        try:
+            self._sock.shutdown(_socket.SHUT_RDWR)
+        except OSError:  # its client has just left
+            return
+
+    def _hold(self, header: wire.Header) -> None:
+        from environments.compute.engine import holding  # noqa: PLC0415 - loaded when a disk is first copied
+
+        patience = Args(header.args).number("patienceMs", 1, 600_000) / 1000
+        self._pod.begin(header.call, self._disconnect)
+        try:
+            wire.write_frame(self._sock, wire.ACCEPTED)
+            result = holding.serve(self._sock, self._pod.children, patience)
+        finally:
+            self._pod.end(header.call)
+        if result is not None:
+            wire.write_json(self._sock, wire.RESULT, result)
+
     def _cancel_file(self) -> None:
         self._cancelled = True
         try:
@@ -187,7 +222,7 @@ class Connection:
                 raise
             return wire.failed("tool.cancelled", "The call was ended on request.")
 
-    def _send_data(self, data: bytes) -> None:
+    def _send_data(self, data: bytes | memoryview) -> None:
         if self._cancelled:
             raise wire.Cancelled
         wire.write_frame(self._sock, wire.DATA, data)
@@ -263,6 +298,7 @@ def _stop_everything(grace: float) -> None:
     """TERM to everybody, and the end of the pod once nobody is left or ``grace`` is over. The kernel kills the rest."""
     deadline = time.monotonic() + grace
     alive = signal_everybody(SIGTERM)
+    signal_everybody(SIGCONT)  # what stands still hears nothing
     while alive and time.monotonic() < deadline:
         time.sleep(EPOCH_POLL)  # noqa: TID251 - as in require_epoch
         alive = signal_everybody(0)
@@ -272,6 +308,7 @@ def _stop_everything(grace: float) -> None:
 # Of the supervisor, which knows no epoch before it has joined.
 CONTROL_OPS: dict[str, Callable[[Pod, Args], dict[str, Any]]] = {"ping": _ping, "joined": _joined, "stop": _stop}
 SHORT_OPS = frozenset((*CONTROL_OPS, "kill"))
+CHANGING_OPS = frozenset(("bash", "write", "remove", "move", "tree.write"))
 
 
 def _limit(open_files: int, processes: int) -> None:

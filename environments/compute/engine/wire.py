@@ -26,13 +26,14 @@ if TYPE_CHECKING:
         """The part of a blocking socket that frames need."""
 
         def recv(self, size: int, /) -> bytes: ...
-        def sendall(self, data: bytes, /) -> None: ...
+        def sendall(self, data: bytes | memoryview, /) -> None: ...
 
 
 VERSION = 1
 MAX_PAYLOAD = 1 << 20
 MAX_RESULT = 4 << 20  # ``R`` alone: a listing of ten thousand entries is one result
 CHUNK = 256 * 1024
+COPIED = 4096  # a larger payload is sent by itself, not copied behind its head first
 HEAD = 5
 
 HEADER, DATA, END, KILL = b"H", b"D", b"Z", b"K"
@@ -109,6 +110,16 @@ def parse_header(payload: bytes) -> Header:
     )
 
 
+def encode_header(
+    op: str, args: Mapping[str, Any], *, call: str, epoch: int, workspace: str | None, limits: Mapping[str, int] | None
+) -> bytes:
+    """A header frame; ``workspace`` and ``limits`` are for the virtual Engine alone."""
+    header: dict[str, Any] = {"v": VERSION, "op": op, "call": call, "epoch": epoch, "args": dict(args)}
+    if workspace is not None:
+        header.update(workspace=workspace, limits=dict(limits or {}))
+    return encode_json(HEADER, header)
+
+
 def _text(raw: Mapping[str, Any], name: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= 256:
@@ -125,11 +136,16 @@ def _mapping(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def encode(kind: bytes, payload: bytes = b"") -> bytes:
-    """One frame as bytes; a payload over the limit is a mistake of the caller."""
-    if len(payload) > _most(kind):
+def head(kind: bytes, length: int) -> bytes:
+    """What stands before a payload of ``length`` bytes; one over the limit is a mistake of the caller."""
+    if length > _most(kind):
         raise ValueError("a frame carries at most 1 MiB, a result 4 MiB")
-    return kind + len(payload).to_bytes(4, "big") + payload
+    return kind + length.to_bytes(4, "big")
+
+
+def encode(kind: bytes, payload: bytes = b"") -> bytes:
+    """One frame as bytes."""
+    return head(kind, len(payload)) + payload
 
 
 def encode_json(kind: bytes, value: Any) -> bytes:
@@ -143,9 +159,13 @@ def chunks(kind: bytes, data: bytes) -> Iterator[bytes]:
         yield encode(kind, data[start : start + CHUNK])
 
 
-def write_frame(sock: Stream, kind: bytes, payload: bytes = b"") -> None:
+def write_frame(sock: Stream, kind: bytes, payload: bytes | memoryview = b"") -> None:
     """Send one frame; blocks, and raises ``OSError`` when the other side is gone."""
-    sock.sendall(encode(kind, payload))
+    if isinstance(payload, bytes) and len(payload) <= COPIED:
+        sock.sendall(encode(kind, payload))
+    else:
+        sock.sendall(head(kind, len(payload)))
+        sock.sendall(payload)
 
 
 def write_json(sock: Stream, kind: bytes, value: Any) -> None:
@@ -155,16 +175,23 @@ def write_json(sock: Stream, kind: bytes, value: Any) -> None:
 
 def read_frame(sock: Stream) -> tuple[bytes, bytes] | None:
     """Wait for one frame: ``(type, payload)``, or ``None`` when the other side ended between two frames."""
-    head = _exactly(sock, HEAD, may_end=True)
-    if head is None:
+    start = read_head(sock)
+    if start is None:
         return None
-    kind, length = _check_head(head)
+    kind, length = start
     payload = _exactly(sock, length, may_end=False) if length else b""
     return kind, payload or b""
 
 
-def _check_head(head: bytes) -> tuple[bytes, int]:
-    kind, length = bytes(head[:1]), int.from_bytes(head[1:HEAD], "big")
+def read_head(sock: Stream) -> tuple[bytes, int] | None:
+    """Wait for a frame's head: ``(type, length)``, or ``None`` when the other side ended between two frames."""
+    start = _exactly(sock, HEAD, may_end=True)
+    return None if start is None else check_head(start)
+
+
+def check_head(start: bytes) -> tuple[bytes, int]:
+    """Type and length in the five bytes of a head."""
+    kind, length = bytes(start[:1]), int.from_bytes(start[1:HEAD], "big")
     if kind not in KNOWN:
         raise ProtocolError("unknown frame type")
     if length > _most(kind):
@@ -207,7 +234,7 @@ class Decoder:
         frames: list[tuple[bytes, bytes]] = []
         start = 0
         while len(self._buffer) - start >= HEAD:
-            kind, length = _check_head(bytes(self._buffer[start : start + HEAD]))
+            kind, length = check_head(bytes(self._buffer[start : start + HEAD]))
             end = start + HEAD + length
             if len(self._buffer) < end:
                 break
@@ -218,19 +245,27 @@ class Decoder:
 
 
 def read_body(sock: Stream) -> Iterator[bytes]:
-    """The body bytes up to ``Z``; raises :class:`Cancelled` at ``K`` and :class:`ClientGone` when the client left."""
+    """The body bytes up to ``Z`` as they come, in pieces of at most ``CHUNK`` that need not be whole frames.
+
+    Raises :class:`Cancelled` at ``K`` and :class:`ClientGone` when the client left.
+    """
     while True:
-        frame = read_frame(sock)
-        if frame is None:
+        start = read_head(sock)
+        if start is None:
             raise ClientGone
-        kind, payload = frame
+        kind, length = start
         if kind == END:
             return
         if kind == KILL:
             raise Cancelled
         if kind != DATA:
             raise ProtocolError("expected body bytes")
-        yield payload
+        while length:
+            piece = sock.recv(min(length, CHUNK))
+            if not piece:
+                raise ProtocolError("the connection ended inside a frame")
+            length -= len(piece)
+            yield piece
 
 
 def completed(output: Mapping[str, Any]) -> dict[str, Any]:

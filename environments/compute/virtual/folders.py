@@ -12,14 +12,15 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 from environments.compute.engine.removal import remove_tree
 
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WORKSPACE = "workspace"
-_GOING, _COMING = ".going-", ".coming-"
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+WORKSPACE = "workspace"
+_GOING, _COMING, STAGE = ".going-", ".coming-", ".stage-"
 
 
 def is_uid(text: str) -> bool:
@@ -33,21 +34,26 @@ class Folders:
     def __init__(self, root: int) -> None:
         self._root = root
 
+    @property
+    def root(self) -> int:
+        """The handle of the folder that all are in."""
+        return self._root
+
     def open(self, uid: str) -> tuple[int, int]:
         """Handles of the workspace's own folder and of its tree; made when missing. The caller closes both."""
         if not is_uid(uid):
             raise ValueError("not a workspace uid")
         try:
-            home = os.open(uid, _FOLDER, dir_fd=self._root)
+            home = os.open(uid, FOLDER, dir_fd=self._root)
         except FileNotFoundError:
             self._make(uid)
-            home = os.open(uid, _FOLDER, dir_fd=self._root)
-        return home, os.open(_WORKSPACE, _FOLDER, dir_fd=home)
+            home = os.open(uid, FOLDER, dir_fd=self._root)
+        return home, os.open(WORKSPACE, FOLDER, dir_fd=home)
 
     def _make(self, uid: str) -> None:
         fresh = f"{_COMING}{uid}-{os.urandom(6).hex()}"
         os.mkdir(fresh, 0o700, dir_fd=self._root)
-        os.mkdir(f"{fresh}/{_WORKSPACE}", 0o755, dir_fd=self._root)
+        os.mkdir(f"{fresh}/{WORKSPACE}", 0o755, dir_fd=self._root)
         try:
             os.rename(fresh, uid, src_dir_fd=self._root, dst_dir_fd=self._root)
         except OSError:  # another process was first
@@ -57,13 +63,23 @@ class Folders:
         """Remove a workspace for good, whatever its owner made of it; ``False`` when there was none."""
         if not is_uid(uid):
             raise ValueError("not a workspace uid")
-        going = f"{_GOING}{uid}-{os.urandom(6).hex()}"
         try:
-            os.rename(uid, going, src_dir_fd=self._root, dst_dir_fd=self._root)
+            going = self.set_aside(uid)
         except FileNotFoundError:
             return False
-        remove_tree(self._root, going, force=True)
+        self.remove([going])
         return True
+
+    def set_aside(self, name: str) -> str:
+        """Take a name below the root away; gives the one to remove. Raises ``FileNotFoundError``."""
+        going = f"{_GOING}{name.lstrip('.')}-{os.urandom(6).hex()}"
+        os.rename(name, going, src_dir_fd=self._root, dst_dir_fd=self._root)
+        return going
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove what was set aside."""
+        for name in names:
+            remove_tree(self._root, name, force=True)
 
     def ages(self) -> dict[str, float]:
         """Every workspace with the seconds since it was made."""
@@ -77,10 +93,14 @@ class Folders:
                         found[entry.name] = max(0.0, round(now - made, 3))
         return found
 
-    def sweep(self) -> None:
-        """Remove what an earlier process began to make or to remove and did not finish."""
+    def leftovers(self) -> list[str]:
+        """What an earlier process began to make or to remove and did not finish, stages too; to be asked before work
+        begins, because what is begun now looks the same."""
         with os.scandir(self._root) as entries:
-            left = [entry.name for entry in entries if entry.name.startswith((_GOING, _COMING))]
-        for name in left:
+            return [entry.name for entry in entries if entry.name.startswith((_GOING, _COMING, STAGE))]
+
+    def sweep(self, names: Iterable[str]) -> None:
+        """Remove leftovers, as far as they can be removed."""
+        for name in names:
             with suppress(OSError):
                 remove_tree(self._root, name, force=True)

@@ -77,11 +77,14 @@ class Hatchery:
         """Wait until the zygote has loaded what it needs; ``False`` when it does not come to that."""
         return self._ready.wait(seconds) and self._zygote.poll() is None
 
-    def spawn(self, uid: str, memory_mib: int, slot: int, ledger: int) -> Process:
-        """A process for a workspace; it takes calls on its ``control`` at once. Raises ``OSError``."""
+    def spawn(self, uid: str, memory_mib: int, slot: int, ledger: int, stage: str | None = None) -> Process:
+        """A process for a workspace, or for a stage of it; it takes calls on its ``control`` at once.
+
+        Raises ``OSError``.
+        """
         process = self._spare()
         process.uid, process.memory_mib, process.slot = uid, memory_mib, slot
-        order = {"workspace": uid, "memoryMib": memory_mib, "slot": slot}
+        order = {"workspace": uid, "memoryMib": memory_mib, "slot": slot, "stage": stage}
         socket.send_fds(process.control, [control.WORKSPACE + json.dumps(order).encode()], [ledger])
         return process
 

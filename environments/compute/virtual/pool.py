@@ -19,6 +19,7 @@ from environments.compute.engine.wire import Refused
 from environments.compute.virtual import ledger
 from environments.compute.virtual.folders import Folders
 from environments.compute.virtual.hatchery import Hatchery, Process
+from environments.compute.virtual.stages import Stages
 
 PER_WORKSPACE = 16
 IDLE_KEPT = 2
@@ -60,23 +61,26 @@ class Pool:
         self._workspaces: dict[str, _Workspace] = {}
         self._changed = threading.Condition()
 
-    def acquire(self, uid: str, memory_mib: int) -> Process:
-        """A process for one call. Raises ``Refused`` when there is no room, ``OSError`` when none can be made."""
+    def acquire(self, uid: str, memory_mib: int, stage: str | None = None) -> Process:
+        """A process for one call, on the workspace or on a stage that was begun.
+
+        Raises ``Refused`` when there is no room, ``OSError`` when none can be made.
+        """
         deadline = self._clock() + QUEUE_SECONDS
         with self._changed:
-            while (process := self._take(uid, memory_mib)) is None:
+            while (process := self._take(uid, memory_mib, stage)) is None:
                 remaining = deadline - self._clock()
                 if remaining <= 0:
                     raise Refused("busy", "Too many calls run at the same time.")
                 self._changed.wait(remaining)
             return process
 
-    def _take(self, uid: str, memory_mib: int) -> Process | None:
+    def _take(self, uid: str, memory_mib: int, stage: str | None) -> Process | None:
         workspace = self._workspaces.get(uid)
         if workspace is None:
             workspace = self._workspaces[uid] = _Workspace()
         workspace.closing = False
-        while workspace.idle:
+        while workspace.idle and stage is None:
             process = workspace.idle.pop()
             if process.memory_mib == memory_mib and process.waits:
                 workspace.busy.add(process)
@@ -84,9 +88,21 @@ class Pool:
             self._end(process)
         if len(workspace.busy) >= PER_WORKSPACE or not self._room():
             return None
-        process = self._hatchery.spawn(uid, memory_mib, workspace.free_slot(), workspace.ledger)
+        slot = workspace.free_slot()
+        if stage is None:
+            process = self._hatchery.spawn(uid, memory_mib, slot, workspace.ledger)
+        else:
+            process = self._spawn_for_stage(uid, memory_mib, slot, stage)
         workspace.busy.add(process)
         return process
+
+    def _spawn_for_stage(self, uid: str, memory_mib: int, slot: int, stage: str) -> Process:
+        """A stage is counted by itself: what it holds is not in the workspace yet."""
+        page = ledger.make()
+        try:
+            return self._hatchery.spawn(uid, memory_mib, slot, page, stage)
+        finally:
+            close_handle(page)
 
     def _room(self) -> bool:
         """Whether one more process may be made, if need be in the place of the one idle longest."""
@@ -111,6 +127,8 @@ class Pool:
                 workspace.idle.append(process)
             else:
                 self._end(process)
+                if workspace is not None:
+                    ledger.let_go(workspace.ledger, process.slot)
             self._changed.notify_all()
 
     def kill(self, process: Process) -> None:
@@ -141,7 +159,31 @@ class Pool:
                 self._forget(uid)
 
     def drop(self, uid: str) -> bool:
-        """End every process of a workspace and remove its folder; ``False`` when there was none."""
+        """End every process of a workspace and remove its folder and stages; ``False`` when there was no folder."""
+        self._end_all(uid)
+        self._folders.remove(Stages(self._folders).set_aside(uid))
+        return self._folders.drop(uid)
+
+    def swap(self, uid: str, stage: str) -> bool:
+        """End every process of a workspace and put a stage in its place; ``False`` when that had happened already.
+
+        Raises ``ToolError`` when there is no such whole stage, ``Refused`` when calls go on coming.
+        """
+        stages = Stages(self._folders)
+        if stages.is_whole(uid, stage):
+            self._end_all(uid)
+        with self._changed:
+            workspace = self._workspaces.get(uid)
+            if workspace is not None and stages.is_whole(uid, stage):
+                if not all(process.died.is_set() for process in workspace.processes):
+                    raise Refused("busy", "Calls of this workspace run.")
+                ledger.forget(workspace.ledger)
+            swapped, left = stages.swap(uid, stage)
+        threading.Thread(target=self._folders.sweep, args=(left,), name="sweep", daemon=True).start()
+        return swapped
+
+    def _end_all(self, uid: str) -> None:
+        """End every process of a workspace, whatever it does."""
         with self._changed:
             workspace = self._workspaces.get(uid)
             doomed = workspace.processes if workspace is not None else []
@@ -152,7 +194,6 @@ class Pool:
         for process in doomed:
             process.died.wait(DEATH_SECONDS)
         self.close(uid)
-        return self._folders.drop(uid)
 
     def _end(self, process: Process) -> None:
         """Let a process go that runs nothing: it ends when its control socket does."""

@@ -15,22 +15,26 @@ import select
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from environments.compute.engine import wire
+from environments.compute.engine.attempts import Attempts
 from environments.compute.engine.command import Request
-from environments.compute.engine.files import FILE_OPS, Args, prepare
-from environments.compute.engine.wire import Header, ProtocolError, Refused
+from environments.compute.engine.files import COPY_OPS, FILE_OPS, Args, copy_of, prepare
+from environments.compute.engine.wire import Header, ProtocolError, Refused, ToolError
 from environments.compute.virtual import control
 from environments.compute.virtual.folders import Folders, is_uid
 from environments.compute.virtual.hatchery import Process
 from environments.compute.virtual.pool import Pool
+from environments.compute.virtual.stages import Stages, check_name
 
 HEADER_SECONDS = 30.0
 STOP_SECONDS = 2.0  # what a process gets to end its call by itself
 LONGEST_SECONDS = 3600.0 + 60.0
+COPY_SECONDS = 6 * 3600.0  # of a disk: as long as it goes on, its client waits
 FAREWELL_SECONDS = 10.0
 LOOK_SECONDS = 0.5
 MEMORY_DEFAULT_MIB, MEMORY_LEAST_MIB = 512, 64
@@ -51,6 +55,30 @@ class Call:
     started: float = field(default_factory=time.monotonic)
 
 
+class Copier:
+    """A call of a disk copy, from before it has a process: another attempt may end it at any time."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._process: Process | None = None
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Another attempt follows."""
+        with self._lock:
+            self._ended = True
+            if self._process is not None:
+                self._pool.kill(self._process)
+
+    def take(self, process: Process) -> None:
+        """The call has its process now; raises ``Refused`` when another attempt has followed meanwhile."""
+        with self._lock:
+            self._process = process
+            if self._ended:
+                raise Refused("stale", "Another attempt has followed this one.")
+
+
 class Reception:
     """Serves connections, one at a time in each thread that calls ``serve``."""
 
@@ -60,6 +88,7 @@ class Reception:
         self._memory_most = memory_most_mib
         self._confined = confined
         self._calls: dict[tuple[str, str], Call] = {}
+        self._attempts: dict[str, Attempts] = {}
         self._lock = threading.Lock()
 
     def serve(self, client: socket.socket) -> None:
@@ -69,20 +98,23 @@ class Reception:
             try:
                 payload = _header_payload(client)
                 header = wire.parse_header(payload)
-                if header.op in FILE_OPS or header.op == "bash":
+                if header.op in COPY_OPS:
+                    self._copy(header, payload, client)
+                elif header.op in FILE_OPS or header.op == "bash":
                     self._run(header, payload, client)
                 else:
                     self._order(header, client)
             except Refused as refusal:
                 wire.write_json(client, wire.REFUSED, {"reason": refusal.reason, "message": refusal.message})
+            except ToolError as error:
+                _settle(client, wire.failed(error.code, error.message))
             _see_off(client)
 
     # -------------------------------------------------------------------------------------------- orders to the server
 
     def _order(self, header: Header, client: socket.socket) -> None:
         """What the server does itself: all of it short, none of it a tool."""
-        output = self._obey(header)
-        client.sendall(wire.encode(wire.ACCEPTED) + wire.encode_json(wire.RESULT, wire.completed(output)))
+        _settle(client, wire.completed(self._obey(header)))
 
     def _obey(self, header: Header) -> dict[str, Any]:
         if header.op == "ping":
@@ -95,8 +127,26 @@ class Reception:
             self._pool.close(_workspace(header))
             return {}
         if header.op == "drop":
+            self._attempts.pop(_workspace(header), None)
             return {"removed": self._pool.drop(_workspace(header))}
+        if header.op == "workspace.swap":
+            stage = check_name(Args(header.args).text("stage"))
+            with self._attempt(header):
+                return {"swapped": self._pool.swap(_workspace(header), stage)}
         raise Refused("bad_request", "The virtual Engine has no such operation.")
+
+    @contextmanager
+    def _attempt(self, header: Header) -> Iterator[Copier]:
+        """Be the attempt that may work on this disk; every other one's calls have ended."""
+        copy, attempt = copy_of(header)
+        with self._lock:
+            attempts = self._attempts.setdefault(_workspace(header), Attempts())
+        copier = Copier(self._pool)
+        token = attempts.enter(copy, attempt, copier.end)
+        try:
+            yield copier
+        finally:
+            attempts.leave(token)
 
     def _cancel(self, workspace: str, number: str) -> bool:
         with self._lock:
@@ -110,19 +160,38 @@ class Reception:
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
-    def _run(self, header: Header, payload: bytes, client: socket.socket) -> None:
+    def _copy(self, header: Header, payload: bytes, client: socket.socket) -> None:
+        """A call of a disk copy; one that writes a stage gets a process that is shut in with it and serves it alone."""
+        stage = header.args.get("stage")
+        with self._attempt(header) as copier:
+            if stage is not None:
+                if header.op != "tree.write":
+                    raise Refused("bad_request", "Only tree.write takes a stage.")
+                Stages(self._folders).begin(_workspace(header), check_name(Args(header.args).text("stage")))
+            self._run(header, payload, client, copier, stage)
+
+    def _run(
+        self,
+        header: Header,
+        payload: bytes,
+        client: socket.socket,
+        copier: Copier | None = None,
+        stage: str | None = None,
+    ) -> None:
         key = (_workspace(header), header.call)
         _check(header)
-        process = self._pool.acquire(key[0], self._memory(header))
+        process = self._pool.acquire(key[0], self._memory(header), stage)
         again = False
         try:
+            if copier is not None:
+                copier.take(process)
             client.settimeout(None)
             wire.write_frame(client, wire.ACCEPTED)
             call = Call(header, client, process, _deadline(header))
             with self._lock:
                 self._calls[key] = call
             _hand_over(process, payload, client)
-            again = self._attend(call)
+            again = self._attend(call) and stage is None
         finally:
             with self._lock:
                 self._calls.pop(key, None)
@@ -171,6 +240,11 @@ class Reception:
         return False
 
 
+def _settle(client: socket.socket, result: dict[str, Any]) -> None:
+    """Accept and answer what the server did itself."""
+    client.sendall(wire.encode(wire.ACCEPTED) + wire.encode_json(wire.RESULT, result))
+
+
 def _header_payload(client: socket.socket) -> bytes:
     frame = wire.read_frame(client)
     if frame is None or frame[0] != wire.HEADER:
@@ -203,7 +277,7 @@ def _check(header: Header) -> None:
 
 def _deadline(header: Header) -> float:
     """When a process is ended by force: well after it should have ended the call itself."""
-    limit = LONGEST_SECONDS
+    limit = COPY_SECONDS if header.op in COPY_OPS else LONGEST_SECONDS
     if header.op == "bash" and isinstance(timeout := header.args.get("timeoutMs"), int):
         limit = min(limit, timeout / 1000 + STOP_SECONDS)
     return time.monotonic() + limit

@@ -150,7 +150,7 @@ def _serve(
 ) -> None:
     pool = Pool(hatchery, folders, most=chosen.processes)
     threads = Threads(listener, Reception(pool, folders, memory_most_mib=chosen.memory_mib, confined=confined))
-    threading.Thread(target=folders.sweep, name="sweep", daemon=True).start()
+    threading.Thread(target=folders.sweep, args=(folders.leftovers(),), name="sweep", daemon=True).start()
     threads.keep_ready()
     print("ready", flush=True)  # noqa: T201 - the sign for whoever started it
     while not ending.asked.wait(min(30.0, max(0.05, chosen.idle / 4))):

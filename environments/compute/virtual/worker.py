@@ -17,10 +17,11 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from environments.compute.engine import jsonc, wire
 from environments.compute.engine.command import Request
-from environments.compute.engine.files import Args
+from environments.compute.engine.files import Args, prepare
 from environments.compute.engine.paths import normalise
 from environments.compute.engine.tree import Tree
 from environments.compute.engine.wire import Cancelled, ClientGone, Header, ProtocolError, ToolError
@@ -29,6 +30,7 @@ from environments.compute.virtual.folders import Folders
 from environments.compute.virtual.ledger import Ledger
 from environments.compute.virtual.meter import Meter
 from environments.compute.virtual.shell import HOME, Command, Shell
+from environments.compute.virtual.stages import Stages, note_whole
 from environments.compute.virtual.watch import Watch, ending
 
 STDIN_MAX = 1 << 20
@@ -42,6 +44,7 @@ REHEARSAL = b'{"v":1,"op":"bash","call":"-","epoch":0,"args":{"command":"echo","
 def load() -> None:
     """Use everything once, so that what is forked from here has all of it loaded."""
     hashlib.sha256(b"")  # the file tools load it when they first write
+    prepare("tree.list", {})  # loads what disks are copied with
     rehearse()
 
 
@@ -72,21 +75,32 @@ def main(line: socket.socket, folders: Folders) -> None:
     if not message:
         return
     order = jsonc.loads(message[1:])
-    home, tree = folders.open(order["workspace"])
+    whole = _no_note
+    if order["stage"] is None:
+        home, tree = folders.open(order["workspace"])
+    else:
+        home, tree, note = Stages(folders).open(order["workspace"], order["stage"])
+        whole = partial(note_whole, note, order["stage"])
+    file_tools = Tree(tree)
     caged = cage.enter(home, tree, order["memoryMib"])
     os.close(home)
     meter = Meter(Ledger(handles[0], order["slot"], tree), tree, caged.io)
     os.close(handles[0])
     shell.mount(caged.path)
-    worker = Worker(line, Tree(tree), shell, meter)
+    worker = Worker(line, file_tools, shell, meter, whole)
     while worker.serve_one():
         pass
+
+
+def _no_note() -> None:
+    """A workspace is no stage: nobody asks whether it is whole."""
 
 
 class Worker:
     """The loop over calls, one at a time."""
 
-    def __init__(self, line: socket.socket, tree: Tree, shell: Shell, meter: Meter) -> None:
+    def __init__(self, line: socket.socket, tree: Tree, shell: Shell, meter: Meter, whole: Callable[[], None]) -> None:
+        self._whole = whole
         self._line = line
         self._tree = tree
         self._shell = shell
@@ -127,6 +141,8 @@ class Worker:
                 return self._bash(header, client, limit)
             body = wire.read_body(client)
             value = wire.completed(files.run(header, self._tree, body, self._meter, limit, _sender(client)))
+            if header.op == "tree.write":
+                self._whole()
         except ToolError as failure:
             value = wire.failed(failure.code, failure.message)
         except wire.Refused as refusal:
@@ -161,8 +177,8 @@ def _header_bytes(message: bytes, handles: list[int]) -> bytes:
         return long_header.read(wire.MAX_PAYLOAD)
 
 
-def _sender(client: socket.socket) -> Callable[[bytes], None]:
-    return lambda data: client.sendall(wire.encode(wire.DATA, data))
+def _sender(client: socket.socket) -> Callable[[bytes | memoryview], None]:
+    return lambda data: wire.write_frame(client, wire.DATA, data)
 
 
 def _stdin(client: socket.socket) -> bytes:

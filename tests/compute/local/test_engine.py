@@ -298,3 +298,15 @@ def test_a_tree_deeper_than_a_path_is_listed_as_far_as_it_can_be_called(pod: Cli
     assert 10 < len(output["entries"]) < 40
     assert max(len(entry["path"]) for entry in output["entries"]) <= 4096
     pod.sh("rm -r deep")
+
+
+def test_a_file_is_there_once_it_is_whole_and_a_write_that_is_given_up_leaves_nothing(pod: Client) -> None:
+    """E-237: commands beside it neither see nor open what has not come to its end."""
+    folder = pod.sh("mktemp -d -p /workspace").removeprefix("/workspace/")
+    with pod.open("write", {"path": f"{folder}/f", "mode": "0644"}) as sock:
+        sock.sendall(wire.encode(wire.DATA, b"half"))
+        assert wire.read_frame(sock) == (wire.ACCEPTED, b"")
+        assert pod.sh(f"ls -A {folder}") == ""
+        assert pod.bash(f"cat /proc/1/fd/* {folder}/*").out == b""
+    assert pod.call("write", {"path": f"{folder}/f", "mode": "0644"}, b"whole").output["created"] is True
+    assert pod.sh(f"ls -A {folder}; cat {folder}/f") == "f\nwhole"

@@ -36,6 +36,16 @@ def files(root: Path) -> Iterator[Tree]:
     files.close()
 
 
+@pytest.fixture(params=["no name", "a name"])
+def writer(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
+    """Writes to files without a name, or to named ones as where the file system or /proc gives nothing else."""
+    if request.param == "a name":
+        monkeypatch.setattr(tree, "open_handles", lambda: None)
+    files = Tree(root)
+    yield files
+    files.close()
+
+
 def code_of(call: object, *args: object, **kwargs: object) -> str:
     with pytest.raises(ToolError) as caught:
         call(*args, **kwargs)  # type: ignore[operator]
@@ -167,7 +177,8 @@ def test_move_replaces_a_file_and_never_a_folder(files: Tree, root: Path) -> Non
     assert sorted(os.listdir(root)) == ["b", "moved"]
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(files: Tree, root: Path) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(writer: Tree, root: Path) -> None:
+    files = writer
     files.write("f", [b"old"])
 
     def broken() -> Iterator[bytes]:
@@ -179,6 +190,48 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(files: Tree, root: 
     assert code_of(files.write, "f", [b"12345", b"6"], max_bytes=5) == "tool.too_large"
     assert files.write("f", [b"12345"], max_bytes=5)["size"] == 5
     assert os.listdir(root) == ["f"]
+
+
+@pytest.mark.parametrize("name", ["new", "old"])
+def test_a_process_killed_inside_a_write_leaves_nothing(files: Tree, root: Path, name: str) -> None:
+    """The old file stays whole, and the list shows no other."""
+    (root / "old").write_bytes(b"old")
+
+    def content_until_killed() -> Iterator[bytes]:
+        yield b"x" * 1_000_000
+        assert os.listdir(root) == ["old"]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if not (child := os.fork()):
+        try:
+            Tree(root).write(name, content_until_killed())
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert os.listdir(root) == ["old"]
+    assert content(files, "old") == b"old"
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_came_to_the_name_during_a_write_is_replaced_and_never_followed(
+    writer: Tree, root: Path, tmp_path: Path, kind: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"outside")
+
+    def content_and_a_rival() -> Iterator[bytes]:
+        yield b"ours"
+        if kind == "file":
+            (root / "f").write_bytes(b"theirs")
+        else:
+            (root / "f").symlink_to(outside)
+
+    assert writer.write("f", content_and_a_rival(), mode=0o640)["created"] is True
+    assert os.listdir(root) == ["f"]
+    assert not (root / "f").is_symlink()
+    assert (root / "f").read_bytes() == b"ours"
+    assert (root / "f").stat().st_mode & 0o7777 == 0o640
+    assert outside.read_bytes() == b"outside"
 
 
 def test_a_full_disk_is_no_space_and_leaves_nothing(root: Path, files: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from environments.compute.virtual.hatchery import SPARES, Hatchery
 from tests.compute.virtual.support import REPOSITORY, Server, Workspace, background, eventually
 
 Start = Callable[..., Server]
+MIB = 1 << 20
 RESTING = 1 + SPARES  # the zygote and what it has made ahead
 
 
@@ -40,6 +42,38 @@ def test_a_killed_process_interrupts_its_call_alone(start: Start) -> None:
         assert isinstance(outcome[0], Interrupted)
         assert workspace.bash("cat begun")["stdout"] == "kept\n"
     assert untouched[0]["stdout"] == "other\n"
+
+
+def test_a_process_killed_inside_a_write_leaves_no_file_and_takes_no_room(start: Start) -> None:
+    """E-01: what a lost write had brought so far does not count against ``limits.diskBytes``."""
+    server = start()
+    workspace = server.workspace(diskBytes=8 * MIB)
+    workspace.write("kept", b"x")
+    killed = threading.Event()
+
+    def content() -> Iterator[bytes]:
+        yield b"x" * (6 * MIB)
+        killed.wait(20)
+
+    lost = {"path": "lost", "mode": "0644"}
+    with background(lambda: workspace.call("write", lost, body=content())) as outcome:
+        eventually(lambda: _largest_open_file(server, workspace) == 6 * MIB)
+        _kill_the_busy_one(server, workspace)
+        killed.set()
+    assert isinstance(outcome[0], Interrupted)
+    assert os.listdir(server.root / workspace.uid / "workspace") == ["kept"]
+    assert workspace.write("again", b"x" * (6 * MIB)).kind == "completed"
+
+
+def _largest_open_file(server: Server, workspace: Workspace) -> int:
+    """The size of the largest file of the workspace that a process of it has open."""
+    sizes = [0]
+    for pid in server.descendants():
+        for handle in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if os.readlink(handle).startswith(str(server.root / workspace.uid / "workspace/")):
+                    sizes.append(handle.stat().st_size)
+    return max(sizes)
 
 
 def _kill_the_busy_one(server: Server, workspace: Workspace) -> None:

@@ -155,6 +155,25 @@ def test_two_processes_see_one_sum(tmp_path: Path) -> None:
         os.close(root)
 
 
+def test_what_has_no_name_yet_counts_through_a_walk_and_ends_with_its_process(tmp_path: Path) -> None:
+    """No walk of the tree finds a file that is being written."""
+    page, root = ledger.make(), os.open(tmp_path, os.O_RDONLY)
+    try:
+        one, two = ledger.Ledger(page, 0, root), ledger.Ledger(page, 1, root)
+        one.hold(5000)
+        two.hold(300)
+        assert two.measure() == one.used() == 5300
+        (tmp_path / "f").write_bytes(b"x" * 5000)
+        one.settle()
+        assert one.used() == 5300
+        assert one.measure() == 8192 + 300
+        ledger.let_go(page, 1)
+        assert one.used() == 8192
+    finally:
+        os.close(page)
+        os.close(root)
+
+
 def test_files_written_at_one_moment_share_the_limit(server: Server) -> None:
     """E-03: what others write right now counts: of twelve files of 3 MiB hardly more than three fit into 10 MiB."""
     workspace = server.workspace(diskBytes=10 << 20)

@@ -1,0 +1,48 @@
+"""The ``STAT`` of an entry as the control plane sees it."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, cast
+
+from environments.compute.engine import records
+from environments.compute.engine.records import BadRecord
+
+Kind = Literal["file", "dir", "link"]
+
+KINDS: dict[int, Kind] = {records.FILE: "file", records.FOLDER: "dir", records.LINK: "link"}
+SETTLE_NS = 50_000_000  # more than the grain of any clock that files are stamped with
+
+
+class Stat(NamedTuple):
+    """What a ``STAT`` holds; a folder has size 0, ``mode`` is permission bits (0 to 0o7777)."""
+
+    kind: Kind
+    mode: int
+    nlink: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    ino: int
+
+
+def unpack_stat(stat: bytes) -> Stat:
+    """The fields of a ``STAT``; raises ``ValueError`` for other bytes."""
+    if len(stat) != records.STAT.size or stat[0] not in KINDS:
+        raise ValueError("these bytes are no STAT")
+    kind, *rest = records.STAT.unpack(stat)
+    return Stat(KINDS[kind], *rest)
+
+
+def settled(stat: bytes, clock_ns: int) -> bool:
+    """Whether a file of this ``STAT`` cannot change without another one: at the clock of the walk its last change was
+    longer ago than the grain of time stamps."""
+    found = unpack_stat(stat)
+    return max(found.mtime_ns, found.ctime_ns) < clock_ns - SETTLE_NS
+
+
+def checked_kind(stat: bytes) -> int:
+    """The kind in the ``STAT`` of a record; raises :class:`BadRecord` for one out of bounds."""
+    kind, mode, _, size, *_ = records.STAT.unpack(stat)
+    if kind not in KINDS or mode > 0o7777 or size > records.SIZE_MAX:
+        raise BadRecord("an entry is out of its bounds.")
+    return cast("int", kind)
