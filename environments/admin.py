@@ -14,12 +14,14 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from environments.api.machines import pods_available
 from environments.models import Effect, Environment, Operation
 from environments.services.delete import delete_environment
+from environments.services.dispatch import hand_out
+from environments.services.operations import cancel
 from environments.services.reset import reset_environment
 from environments.services.stop import stop_environment
 from environments.services.sweep import ask_for_look
+from environments.tools.machines import pods_available
 from nylorun import config
 from nylorun.http.admin import ReadOnlyAdmin
 from nylorun.kernel.errors import ApiError
@@ -28,8 +30,29 @@ from nylorun.record.events import read
 LAST_EVENTS = 20
 
 
+class ActingAdmin(ReadOnlyAdmin):
+    """A list whose actions call services, for operators who may change Environments."""
+
+    def has_action_permission(self, request: HttpRequest) -> bool:
+        """Operators who may change Environments may act on them."""
+        return bool(request.user.has_perm("environments.change_environment"))
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """No actions for those who may only look."""
+        return super().get_actions(request) if self.has_action_permission(request) else {}
+
+    def _each(self, request: HttpRequest, queryset: QuerySet[Any], act: Callable[[str], object], done: str) -> None:
+        for id in queryset.values_list("pk", flat=True):
+            try:
+                act(id)
+            except ApiError as refusal:
+                self.message_user(request, f"{id}: {refusal.message}", messages.ERROR)
+            else:
+                self.message_user(request, f"{id} {done}.")
+
+
 @admin.register(Environment)
-class EnvironmentAdmin(ReadOnlyAdmin):
+class EnvironmentAdmin(ActingAdmin):
     """Every Environment, those being deleted too."""
 
     list_display = ["id", "kind", "desired", "observed", "reason_line", "manifest_name", "last_used_at", "updated_at"]
@@ -88,34 +111,41 @@ class EnvironmentAdmin(ReadOnlyAdmin):
         """A reconcile, for a pod that fails, is lost or is being deleted."""
         self._each(request, queryset, ask_for_look, "is looked at")
 
-    def has_action_permission(self, request: HttpRequest) -> bool:
-        """Operators who may change Environments may act on them."""
-        return bool(request.user.has_perm("environments.change_environment"))
-
-    def get_actions(self, request: HttpRequest) -> Any:
-        """No actions for those who may only look."""
-        return super().get_actions(request) if self.has_action_permission(request) else {}
-
-    def _each(
-        self, request: HttpRequest, queryset: QuerySet[Environment], act: Callable[[str], object], done: str
-    ) -> None:
-        for environment_id in queryset.values_list("pk", flat=True):
-            try:
-                act(environment_id)
-            except ApiError as refusal:
-                self.message_user(request, f"{environment_id}: {refusal.message}", messages.ERROR)
-            else:
-                self.message_user(request, f"{environment_id} {done}.")
-
 
 @admin.register(Operation)
-class OperationAdmin(ReadOnlyAdmin):
-    """Long work: what runs, what failed and why."""
+class OperationAdmin(ActingAdmin):
+    """Long work: what runs, how far it is, what failed and why."""
 
-    list_display = ["id", "kind", "environment_id", "state", "attempt", "created_at", "finished_at"]
+    list_display = [
+        "id",
+        "kind",
+        "environment_id",
+        "state",
+        "attempt",
+        "progress",
+        "error_line",
+        "created_at",
+        "finished_at",
+    ]
     list_filter = ["kind", "state"]
     search_fields = ["id", "environment_id"]
     ordering = ["-created_at"]
+    actions = ["run_now", "cancel"]
+
+    @admin.display(description="error")
+    def error_line(self, operation: Operation) -> str:
+        """Why it failed."""
+        return str((operation.error or {}).get("message", ""))[:120]
+
+    @admin.action(description="Run now: do not wait for the next attempt", permissions=["view"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Operation]) -> None:
+        """Hand it out; one that runs or has ended stays as it is."""
+        self._each(request, queryset, hand_out, "is handed out")
+
+    @admin.action(description="Cancel", permissions=["view"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Operation]) -> None:
+        """As ``POST /v1/operations/{id}/cancel``."""
+        self._each(request, queryset, cancel, "is cancelled, or ends at its next step")
 
 
 @admin.register(Effect)

@@ -50,3 +50,16 @@ class CallTool:
     tool: str
     hash: str
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkEnvironment:
+    """A new Environment beside ``source``. ``disk`` is a version number, ``latest`` or ``empty``."""
+
+    source: str
+    id: str
+    manifest: str | None = None
+    disk: int | Literal["latest", "empty"] = "latest"
+    secrets: Literal["copy", "none"] = "copy"
+    labels: Mapping[str, str] | None = None
+    owner: str | Unset | None = UNSET

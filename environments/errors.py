@@ -135,3 +135,45 @@ def still_retiring(environment_id: str) -> EnvironmentBusy:
     return EnvironmentBusy(
         f"An earlier disk of Environment {environment_id} is still being removed.", retry_after=BUSY_RETRY
     )
+
+
+class DiskCopyFailed(Fault):
+    """Copying the disk kept failing. What was there is as it was."""
+
+    code, status = "disk_copy_failed", 503
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The disk could not be copied: {reason}", details={"reason": reason})
+
+
+class SetupFailed(Refusal):
+    """A setup command failed on the new disk (Operations only)."""
+
+    code, status = "setup_failed", 409
+
+
+class OperationFinished(Refusal):
+    """It ended before it could be cancelled."""
+
+    code, status = "operation_finished", 409
+
+    def __init__(self, operation_id: str, state: str) -> None:
+        super().__init__(f"Operation {operation_id} is {state} already.", details={"state": state})
+
+
+class OperationCancelled(Refusal):
+    """The Operation this request waited for was cancelled."""
+
+    code, status = "operation_cancelled", 409
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(f"Operation {operation_id} was cancelled.", details={"operationId": operation_id})
+
+
+class OperationInterrupted(Fault):
+    """Its lease lapsed or was taken over, or its attempts ran out: nothing was changed, ask again."""
+
+    code, status = "operation_interrupted", 503
+
+    def __init__(self, operation_id: str, message: str = "It was interrupted too often. Ask again.") -> None:
+        super().__init__(message, details={"operationId": operation_id}, retry_after=BUSY_RETRY)

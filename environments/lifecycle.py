@@ -118,10 +118,11 @@ def wake(row: PodRow, *, now: datetime, idle: timedelta) -> Change:
     )
 
 
-def suspend(row: PodRow, reason: SuspendReason) -> Change:
+def suspend(row: PodRow, reason: SuspendReason, snapshot: Mapping[str, Any] | None = None) -> Change:
     """Stop the machine and keep the volume. Suspended, lost and failed pods hold no machine to stop.
 
-    A failed pod wanted running becomes wanted suspended, so that nothing starts it but the next wake.
+    A failed pod wanted running becomes wanted suspended, so that nothing starts it but the next wake. ``snapshot`` is
+    what became of the copy made before it.
     """
     if row.desired != "running" or row.observed == "lost":
         return NOTHING
@@ -133,7 +134,7 @@ def suspend(row: PodRow, reason: SuspendReason) -> Change:
             "idle_at": None,
             "engine_address": None,
         },
-        events=[("suspended", {"reason": reason})],
+        events=[("suspended", {"reason": reason} if snapshot is None else {"reason": reason, "snapshot": snapshot})],
         reconcile=True,
     )
 

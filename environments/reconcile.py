@@ -69,6 +69,8 @@ class Step:
     actions: list[Apply | Delete] = field(default_factory=list)
     again: float | None = None
     remove: bool = False
+    snapshot: bool = False
+    """The disk is copied before the idle suspend, which follows it."""
     silent: bool = False
     """The Driver did not answer: the next look comes later and later."""
 
@@ -93,6 +95,8 @@ class Look:
     start_deadline: timedelta
     busy: bool
     trigger: Trigger = "reconcile"
+    copy_first: bool = False
+    """An idle suspend is preceded by a snapshot."""
 
 
 def decide(look: Look) -> Step:
@@ -152,6 +156,9 @@ def _idle(look: Look, step: Step) -> None:
     due = lifecycle.idle_due(look.row, look.idle)
     if due > look.now:
         step.patch["idle_at"] = due
+        return
+    if look.copy_first:
+        step.snapshot = True
         return
     step.change(lifecycle.suspend(look.row, "idle"))
     step.look_again(0)

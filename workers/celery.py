@@ -14,7 +14,7 @@ from workers.broker import options
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nylorun.settings.worker")
 
-TASKS = ["workers.tasks.relay", "workers.tasks.pods", "workers.tasks.setup", "workers.tasks.sweeps"]
+TASKS = ["workers.tasks.relay", "workers.tasks.pods", "workers.tasks.operations", "workers.tasks.sweeps"]
 """Loaded by the worker once Django's applications are; a sender needs only their names."""
 
 app = Celery("nylorun", broker=config.current().redis_url, include=TASKS)

@@ -1,17 +1,24 @@
-"""Tells the supervisor of one machine that this worker takes work. Imported by `celery worker --include workers.ready`.
+"""What a worker under a supervisor does once it takes work. Imported by `celery worker --include workers.ready`.
 
-Once the consumer waits for messages, the worker writes its process number to the file NYLORUN_READY_FILE names.
+It writes its process number to the file NYLORUN_READY_FILE names, and takes over what its predecessor of the same name
+had in hand: the supervisor starts another one only when that is gone.
 """
 
 import os
 from pathlib import Path
 
 from celery.signals import worker_ready
+from django.db import connections
+
+from environments.services.dispatch import take_over
+from nylorun import config
 
 
 @worker_ready.connect
 def tell(**_: object) -> None:
     """Write the number whole: to a draft, then renamed."""
+    take_over(config.current().worker)
+    connections.close_all()
     name = os.environ.get("NYLORUN_READY_FILE")
     if name:
         draft = Path(f"{name}.draft")

@@ -24,7 +24,9 @@ class Route:
 
 ROUTES: Mapping[str, Route] = {
     "reconcile": Route("workers.reconcile", "control", ("environmentId", "trigger")),
-    "operation.run": Route("workers.operation_run", "setup", ("operationId",)),
+    "operation.run": Route("workers.operation_run", "disk", ("operationId",)),
+    "operation.setup": Route("workers.operation_run", "setup", ("operationId",)),
+    "content.remove": Route("workers.content_remove", "sweep", ("key",)),
     "workspace.remove": Route("workers.workspace_remove", "sweep", ("uid",)),
     "sandbox.rearm": Route("workers.rearm_idle", "sweep", ()),
 }

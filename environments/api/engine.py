@@ -8,13 +8,13 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from environments.api.machines import driver_status
 from environments.api.metrics import WAKE_SECONDS
 from environments.api.shapes import JoinBody
 from environments.api.views import Joined as JoinedView
 from environments.compute.contract import NoAnswer
 from environments.errors import JoinRefused
 from environments.services.join import Join, Joined, check_join, join, renew
+from environments.tools.machines import driver_status
 from nylorun.access import signing
 from nylorun.access.signing import TokenInvalid, TokenKind, TokenOver
 from nylorun.db.tx import database_now

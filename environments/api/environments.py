@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
 from environments import tools
-from environments.api.machines import pods_available
+from environments.api.operations import OperationAnswers
 from environments.api.shapes import DeleteQuery, EventsQuery, ListQuery, Nothing, PutEnvironmentBody
 from environments.api.views import Deleted, Environments, Events
 from environments.api.views import EnvironmentView as View
@@ -18,6 +18,8 @@ from environments.services.put import put_environment
 from environments.services.read import list_page, read_environment
 from environments.services.reset import reset_environment
 from environments.services.stop import stop_environment
+from environments.tools.awaiting import await_end
+from environments.tools.machines import pods_available
 from nylorun import config
 from nylorun.http.openapi import describes
 from nylorun.http.paging import Listing, Position
@@ -77,17 +79,23 @@ class EnvironmentsView(ApiView):
         return self.answer_list("environments", listing, query, lambda view: view)
 
 
-class StopView(ApiView):
+class StopView(OperationAnswers):
     """Suspend a pod."""
 
     word = WRITE
 
     @describes(body=Nothing, answers={200: View}, summary="Suspend a pod and keep its volume")
     def post(self, request: Request, id: str) -> HttpResponse:
-        """Ask for the suspend."""
+        """Ask for the suspend; where a snapshot comes first, wait for it, and answer the view however it ended."""
         environment_id = self.environment_id()
         self.body(Nothing)
-        return self.answer(stop_environment(environment_id))
+        view, operation_id = stop_environment(environment_id)
+        if operation_id is None:
+            return self.answer(view)
+        operation = await_end(operation_id, prefer_of(self.header("Prefer")).wait)
+        if not operation.has_ended:
+            return self.answer_accepted(operation, {})
+        return self.answer(read_environment(environment_id)[0])
 
 
 class ResetView(ApiView):

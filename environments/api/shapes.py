@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import MISSING, AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
 
-from environments.commands import UNSET, DiskSource, PutEnvironment
+from environments.commands import UNSET, DiskSource, ForkEnvironment, PutEnvironment
 from manifests.references import Reference
 from manifests.schema import ManifestBody, normal
 from nylorun.http.problems import Misfit, between
@@ -94,6 +94,43 @@ class PutEnvironmentBody(ManifestBody, Body):
 
 class Nothing(Post):
     """A ``POST`` that takes nothing but its correlation id."""
+
+
+class RestoreBody(Post):
+    """``POST …/restore``."""
+
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class ForkBody(Post):
+    """``POST …/fork``: the new id, and what it starts from."""
+
+    id: EnvironmentId
+    manifest: Annotated[str, AfterValidator(_reference)] | MISSING = MISSING
+    disk: Annotated[int, Field(ge=1, le=2**31 - 1)] | Literal["latest", "empty"] = "latest"
+    secrets: Literal["copy", "none"] = "copy"
+    labels: Labels | MISSING = MISSING
+    owner_user_id: Subject | MISSING | None = MISSING
+    dry_run: bool = False
+
+    def command(self, source: str) -> ForkEnvironment:
+        """What is asked; absent members stay absent."""
+        sent = self.model_fields_set
+        return ForkEnvironment(
+            source,
+            self.id,
+            manifest=self.manifest if "manifest" in sent else None,  # type: ignore[arg-type]
+            disk=self.disk,
+            secrets=self.secrets,
+            labels=self.labels if "labels" in sent else None,  # type: ignore[arg-type]
+            owner=self.owner_user_id if "owner_user_id" in sent else UNSET,  # type: ignore[arg-type]
+        )
+
+
+class OperationsQuery(Paging):
+    """``state`` is repeatable."""
+
+    state: list[Literal["queued", "running", "succeeded", "failed", "cancelled"]] = []
 
 
 class DeleteQuery(Query):

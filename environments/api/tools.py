@@ -10,14 +10,14 @@ from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 
 from environments import tools
-from environments.api.machines import pods_available
 from environments.api.shapes import TOOLS, Bash, Read, ToolInput, ToolQuery, Write
 from environments.api.views import ToolAnswer
 from environments.commands import CallTool
 from environments.compute.channel import EngineChannel, read_file, run_bash
 from environments.compute.contract import Answer
-from environments.services.calls import Workplace
+from environments.services.workplace import Workplace
 from environments.tools.files import FILE_SECONDS, workspace_of
+from environments.tools.machines import pods_available
 from environments.tools.streaming import Client, frames, run_beside, sse, wait_for_start
 from nylorun.http.body import BODY_MAX
 from nylorun.http.openapi import describes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from environments.api.disks import ForkView, RestoreView, SnapshotsView, SnapshotView
 from environments.api.engine import JoinView, RenewView
 from environments.api.environments import (
     EnvironmentsView,
@@ -14,6 +15,7 @@ from environments.api.environments import (
     WakeView,
 )
 from environments.api.files import FilesRootView, FilesView
+from environments.api.operations import CancelView, OperationsView, OperationView
 from environments.api.tools import ToolView
 
 urlpatterns = [
@@ -22,10 +24,17 @@ urlpatterns = [
     path("v1/environments/<raw:id>/stop", StopView.as_view()),
     path("v1/environments/<raw:id>/reset", ResetView.as_view()),
     path("v1/environments/<raw:id>/wake", WakeView.as_view()),
+    path("v1/environments/<raw:id>/fork", ForkView.as_view()),
+    path("v1/environments/<raw:id>/snapshots", SnapshotsView.as_view()),
+    path("v1/environments/<raw:id>/snapshots/<raw:version>", SnapshotView.as_view()),
+    path("v1/environments/<raw:id>/restore", RestoreView.as_view()),
+    path("v1/environments/<raw:id>/operations", OperationsView.as_view()),
     path("v1/environments/<raw:id>/events", EventsView.as_view()),
     path("v1/environments/<raw:id>/tools/<raw:tool>", ToolView.as_view()),
     path("v1/environments/<raw:id>/files", FilesRootView.as_view()),
     path("v1/environments/<raw:id>/files/<tail:path>", FilesView.as_view()),
+    path("v1/operations/<raw:id>", OperationView.as_view()),
+    path("v1/operations/<raw:id>/cancel", CancelView.as_view()),
     path("v1/engine/join", JoinView.as_view()),
     path("v1/engine/renew", RenewView.as_view()),
 ]

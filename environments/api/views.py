@@ -83,6 +83,84 @@ class Events(Shape):
     events: list[dict[str, Any]]
 
 
+class Progress(Shape):
+    """How far a copy is; ``total`` counts files, once it is known."""
+
+    bytes: int
+    files: int
+    total: int | None = None
+
+
+class OperationView(Shape):
+    """One piece of long work."""
+
+    id: str
+    kind: Literal["snapshot", "restore", "seed", "fork", "setup", "recover"]
+    environment_id: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    attempt: int
+    progress: Progress | None = None
+    error: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    created_at: AwareDatetime
+    started_at: AwareDatetime | None = None
+    finished_at: AwareDatetime | None = None
+
+
+class Operations(Shape):
+    """A page of Operations."""
+
+    operations: list[OperationView]
+    next_cursor: str | None
+
+
+class DiskVersion(Shape):
+    """One numbered tree."""
+
+    version: int
+    size: int
+    file_count: int
+    sha256: str
+    cause: Literal["request", "fork", "suspend"]
+    actor: str
+    operation_id: str
+    created_at: AwareDatetime
+
+
+class Snapshots(Shape):
+    """The Disk versions of an Environment, newest first."""
+
+    artifact_id: str | None
+    latest_version: int | None
+    versions: list[DiskVersion]
+    next_cursor: str | None
+
+
+class Snapshot(Shape):
+    """The version that holds the disk now."""
+
+    version: int
+    created: bool
+    artifact_id: str
+    size: int
+    file_count: int
+
+
+class VersionDeleted(Shape):
+    """Whether this request deleted it."""
+
+    version: int
+    deleted: bool
+
+
+class Forked(Shape):
+    """The new Environment, and what was carried over; a dry run has the plan only."""
+
+    environment: EnvironmentView | None = None
+    plan: dict[str, Any]
+    dry_run: bool | None = None
+
+
 class ToolAnswer(Shape):
     """How a served call ended."""
 

@@ -4,6 +4,7 @@ Invariants (CHECK constraints repeat them):
   * kind ``pod`` and the pod columns come together; the other kinds have no machine;
   * ``uid`` never changes and is never used again: everything outside the database bears it;
   * ``desired`` is written by requests, ``observed`` only by what was seen (reconcile, join);
+  * ``disk_latest`` is the ``latest_version`` of its disk artifact, written in the same commits: views read it here;
   * a row with ``desired = deleted`` is invisible to every route and stays until nothing of its machine is left.
 
 Changed only by a transaction that holds the row's lock.
@@ -18,6 +19,7 @@ from typing import Any, Self
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
+from django.db.models.fields.json import KT
 
 from manifests.models import ManifestVersion
 from nylorun.db.rows import Table
@@ -38,6 +40,10 @@ class EnvironmentRows(models.QuerySet["Environment"]):
     def named(self, environment_id: str) -> Self:
         """The row of this id, live or being deleted."""
         return self.filter(pk=environment_id)
+
+    def starting_from(self, artifact_id: str) -> Self:
+        """Rows whose disk still has to be filled from a version of this disk artifact."""
+        return self.alias(artifact=KT("disk_seed__artifactId")).filter(disk_seed__isnull=False, artifact=artifact_id)
 
     def labelled(self, labels: dict[str, str]) -> Self:
         """Rows that bear all of these labels."""
@@ -64,6 +70,7 @@ class Environment(models.Model):
     forked_from = models.JSONField(null=True)
     disk_op = models.JSONField(null=True)
     disk_seed = models.JSONField(null=True)
+    disk_latest = models.IntegerField(null=True)
     setup_done_gen = models.IntegerField(null=True)
     last_used_at = models.DateTimeField()
     created_at = models.DateTimeField()
@@ -120,6 +127,7 @@ class Environment(models.Model):
             models.Index(
                 fields=["delete_check_at"], name="environment_unused", condition=Q(delete_check_at__isnull=False)
             ),
+            models.Index(KT("disk_seed__artifactId"), name="environment_seeded", condition=Q(disk_seed__isnull=False)),
             models.Index(
                 fields=["updated_at"],
                 name="environment_moving",

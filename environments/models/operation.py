@@ -15,6 +15,7 @@ from typing import Self
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.fields.json import KT
 
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 KINDS = ("snapshot", "restore", "seed", "fork", "setup", "recover")
@@ -27,6 +28,10 @@ class OperationRows(models.QuerySet["Operation"]):
     def unfinished(self, environment_ids: Sequence[str]) -> Self:
         """Work that still runs or waits on these Environments."""
         return self.filter(environment_id__in=environment_ids, state__in=UNFINISHED)
+
+    def naming(self, artifact_id: str) -> Self:
+        """Unfinished work that starts from, or is about to use, a version of this disk artifact."""
+        return self.alias(artifact=KT("data__artifactId")).filter(state__in=UNFINISHED, artifact=artifact_id)
 
     def lapsed(self, now: datetime) -> Self:
         """Running work whose worker stopped renewing, and queued work that is due."""
@@ -72,6 +77,8 @@ class Operation(models.Model):
         indexes = [
             models.Index(fields=["environment_id"], name="operation_of_environment"),
             models.Index(fields=["due_at"], name="operation_open", condition=Q(state__in=UNFINISHED)),
+            models.Index(fields=["finished_at"], name="operation_ended", condition=Q(finished_at__isnull=False)),
+            models.Index(KT("data__artifactId"), name="operation_naming", condition=Q(state__in=UNFINISHED)),
         ]
 
     def __str__(self) -> str:

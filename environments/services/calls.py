@@ -20,9 +20,12 @@ from django.db import connection
 from environments.commands import CallTool
 from environments.errors import EnvironmentLost, EnvironmentUnavailable
 from environments.models import LIVE, Effect, Environment, rows
+from environments.services import dispatch, operations
 from environments.services.available import PodsAvailable
+from environments.services.readiness import ready
 from environments.services.rows import ask_reconcile, facts_of, hold_row, later
-from environments.services.start import check_start, ready
+from environments.services.start import check_start
+from environments.services.workplace import Workplace, workplace_of
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Tx, transact
 from nylorun.kernel.ids import ulid
@@ -41,22 +44,6 @@ _SETTLE = "DELETE FROM environments_effect WHERE id = %s AND status = 'invoking'
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
-    """Where a call goes: everything the caller of the Engine needs, read under the row's lock or just now."""
-
-    environment_id: str
-    uid: UUID
-    kind: str
-    epoch: int
-    address: str | None
-    memory_mib: int
-    disk_bytes: int
-    fresh: bool
-    """A virtual workspace that was not made yet: its ``files`` are written before the first call."""
-    files: Sequence[dict[str, object]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Begun:
     """A journaled call: ``workplace`` is set when it may be sent at once."""
 
@@ -69,9 +56,7 @@ def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable) -> Begun:
     """Commit A: check the start, record use, journal the call."""
 
     def work(tx: Tx) -> Begun:
-        row = hold_row(tx, call.environment_id)
-        facts = facts_of(row, tx)
-        row = check_start(tx, row, facts, environment_id=call.environment_id, owner=owner, pods=pods)
+        row, facts = check_start(tx, call.environment_id, owner=owner, pods=pods)
         if row.kind == "none":
             raise EnvironmentUnavailable(f"Environment {row.id} is of kind none: it has no sandbox to call.")
         at_once = ready(row)
@@ -88,26 +73,6 @@ def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable) -> Begun:
     return transact(work)
 
 
-def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
-    """Where a call on this row goes now."""
-    fresh = row.kind == "virtual" and row.workspace_at is None
-    return Workplace(
-        environment_id=row.id,
-        uid=row.uid,
-        kind=row.kind,
-        epoch=row.host_epoch or 0,
-        address=row.engine_address,
-        memory_mib=_memory(row),
-        disk_bytes=disk_bytes,
-        fresh=fresh,
-        files=row.applied.get("files", ()) if fresh else (),
-    )
-
-
-def _memory(row: Environment) -> int:
-    return int(str(row.applied.get("resources", {}).get("memory", "1024MiB")).removesuffix("MiB"))
-
-
 def look(call: Begun, environment_id: str) -> bool:
     """One look of a waiting call, without a lock: true when it may be sent; raises when it never will be."""
     row = rows().one(environment_id, where=LIVE)
@@ -119,6 +84,8 @@ def look(call: Begun, environment_id: str) -> bool:
         raise EnvironmentUnavailable(f"Environment {row.id} could not start: {row.reason}")
     if row.desired == "suspended":
         raise EnvironmentUnavailable(f"Environment {row.id} was stopped while the call waited. Send it again.")
+    if row.disk_seed is not None and not dispatch.unfinished(row, *operations.ON_NEW_DISKS):
+        raise EnvironmentUnavailable(f"The disk of Environment {row.id} could not be filled. Send the call again.")
     return ready(row)
 
 

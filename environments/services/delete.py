@@ -3,7 +3,8 @@
 * Asked, it refuses while a call runs or a snapshot or restore holds the disk; ``force`` ends what is in the way in the
   same commit: running calls settle as interrupted, leases are cleared, Operations cancelled.
 * The sweep of unused Environments is exactly this delete, with its reason.
-* Locks: Environment row, ``environments.create``, its Operations, Effects, stream head, outbox row.
+* The disk artifact goes with its Environment, its content afterwards, in batches.
+* Locks: Environment row, ``environments.create``, its Operations, disk artifact, Effects, stream head, outbox row.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from typing import Any
 
 from environments import lifecycle
 from environments.models import Effect, Environment, Operation
+from environments.models.operation import KINDS
+from environments.services import versions
 from environments.services.rows import (
     apply_change,
     facts_of,
     hold_row,
     refuse_while_used,
 )
+from manifests.models import Artifact
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Tx, transact
 from nylorun.record import events, outbox
@@ -36,10 +40,11 @@ def delete_environment(environment_id: str, *, force: bool) -> bool:
             return False
         hold_environment_count(tx)
         hold_operations(tx, [row])
+        disks = versions.hold_disks(tx, [row])
         facts = facts_of(row, tx)
         if not force:
             refuse_while_used(row, facts)
-        erase(tx, [row], facts.now, payload={})
+        erase(tx, [row], disks, facts.now, payload={})
         return True
 
     return transact(work)
@@ -50,15 +55,17 @@ def hold_operations(tx: Tx, rows: Sequence[Environment]) -> None:
     tx.hold_all(Rank.OPERATION, Operation.objects.unfinished([row.id for row in rows]))
 
 
-def end_operations(rows: Sequence[Environment], now: datetime) -> None:
+def end_operations(rows: Sequence[Environment], now: datetime, *, kinds: Sequence[str] = KINDS, but: str = "") -> None:
     """Cancel what is unfinished; a worker that still runs one finds its fence moved and writes nothing."""
-    Operation.objects.unfinished([row.id for row in rows]).update(
+    Operation.objects.unfinished([row.id for row in rows]).filter(kind__in=kinds).exclude(pk=but).update(
         state="cancelled", lease_until=None, due_at=None, finished_at=now, cancel_requested=True
     )
 
 
-def erase(tx: Tx, rows: Sequence[Environment], now: datetime, *, payload: dict[str, Any]) -> None:
-    """The one way Environments go. The caller holds their rows, the create lock and their Operations."""
+def erase(
+    tx: Tx, rows: Sequence[Environment], disks: Sequence[Artifact], now: datetime, *, payload: dict[str, Any]
+) -> None:
+    """The one way Environments go. The caller holds their rows, the create lock, their Operations and disks."""
     for row in rows:
         events.append(tx, row.id, row.noun, "deleted", payload)
     end_operations(rows, now)
@@ -72,3 +79,5 @@ def erase(tx: Tx, rows: Sequence[Environment], now: datetime, *, payload: dict[s
         elif row.kind == "virtual":
             outbox.post(tx, "workspace.remove", str(row.uid), {"uid": str(row.uid)})
     Environment.objects.filter(pk__in=[row.pk for row in rows if row.kind != "pod"]).delete()
+    uids = {row.uid for row in rows}
+    versions.release_disks(tx, [disk for disk in disks if disk.environment_uid in uids])

@@ -19,9 +19,9 @@ from environments import lifecycle
 from environments.compute.contract import SandboxStatus
 from environments.errors import JoinRefused
 from environments.models import Environment
-from environments.services.operations import queue_setup, run_waiting
+from environments.services import recoveries, seeds, setups
+from environments.services.dispatch import run_waiting
 from environments.services.rows import apply_change, hold_row, later
-from environments.services.start import setup_pending
 from nylorun.db.tx import Tx, transact
 from nylorun.record import events
 
@@ -71,6 +71,7 @@ def join(request: Join, status: SandboxStatus) -> Joined:
         if row.volume_id is not None and row.volume_id != request.volume_id:
             change = lifecycle.lose(row, "volume_replaced")
             apply_change(tx, row, change, updated_at=later(row.updated_at, now))
+            recoveries.queue_if_asked(tx, row, now)
             return None
         starts = row.pod_uid is None and row.started_at is not None
         waited = (now - row.started_at).total_seconds() if starts and row.started_at else None
@@ -115,8 +116,8 @@ def _write(tx: Tx, row: Environment, request: Join, status: SandboxStatus, now: 
     row.write(**patch)
     if event is not None:
         events.append(tx, row.id, row.noun, event, {"hostEpoch": row.host_epoch})
-    if setup_pending(row) and row.disk_seed is None:
-        queue_setup(tx, row, now)
+    seeds.queue_if_needed(tx, row, now, hand_out=False)
+    setups.queue_if_needed(tx, row, now, hand_out=False)
     run_waiting(tx, row)
 
 

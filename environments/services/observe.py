@@ -18,6 +18,7 @@ from environments import lifecycle
 from environments.compute.contract import SandboxSpec
 from environments.models import Environment
 from environments.reconcile import Apply, Delete, Look, Step, Trigger, World, decide
+from environments.services import dispatch, recoveries, snapshots
 from environments.services.rows import Facts, facts_of, hold_row, later
 from nylorun.db.tx import Tx, transact
 from nylorun.record import events, outbox
@@ -87,7 +88,9 @@ def record(
         if _fence(row) != _fence(seen.row):
             return Work(again_at_once=True)
         facts = facts_of(row, tx)
-        step = decide(Look(row, world, facts.now, facts.idle(row.applied), start_deadline, facts.busy, trigger))
+        copy_first = trigger == "idle" and snapshots.applies(row)
+        idle = facts.idle(row.applied)
+        step = decide(Look(row, world, facts.now, idle, start_deadline, facts.busy, trigger, copy_first))
         return _write(tx, row, facts, step, seen, places, randomness, trigger)
 
     return transact(work)
@@ -112,6 +115,10 @@ def _write(
         row.write(**step.patch, updated_at=later(row.updated_at, facts.now))
     for type, payload in step.events:
         events.append(tx, row.id, row.noun, type, payload)
+    if step.patch.get("observed") == "lost":
+        recoveries.queue_if_asked(tx, row, facts.now)
+    if step.snapshot and not dispatch.unfinished(row, "snapshot"):
+        snapshots.before_suspend(tx, row, facts, "idle")
     _settle(tx, row.id, step, seen, trigger)
     actions = tuple(
         action if isinstance(action, Delete) else _spec(row, facts, action, token, places) for action in step.actions

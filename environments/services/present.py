@@ -79,6 +79,8 @@ def _disk(row: Environment, facts: Facts) -> dict[str, Any]:
         disk["operation"] = {name: lease[name] for name in shown if name in lease}
     if row.disk_seed is not None:
         disk["seed"] = {name: value for name, value in row.disk_seed.items() if name != "artifactId"}
+    if row.disk_latest is not None:
+        disk["latestVersion"] = row.disk_latest
     return disk
 
 

@@ -8,6 +8,7 @@ from environments import lifecycle
 from environments.errors import still_retiring
 from environments.services.available import PodsAvailable
 from environments.services.delete import end_operations, hold_operations
+from environments.services.operations import ON_NEW_DISKS
 from environments.services.present import present
 from environments.services.rows import apply_change, facts_of, hold_live, later, refuse_while_used
 from nylorun.db.tx import Tx, transact
@@ -27,7 +28,7 @@ def reset_environment(environment_id: str, *, pods: PodsAvailable, tenant: str) 
         if row.retiring is not None:
             raise still_retiring(row.id)
         pods.require(row.id)
-        end_operations([row], facts.now)
+        end_operations([row], facts.now, kinds=ON_NEW_DISKS)
         idle = facts.idle(row.recipe)
         change = lifecycle.new_volume(row, tenant=tenant, now=facts.now, idle=idle)
         apply_change(tx, row, change, disk_op=None, updated_at=later(row.updated_at, facts.now))

@@ -18,6 +18,7 @@ from environments.commands import UNSET, Unset
 from environments.models import Effect, Environment
 from environments.services.delete import erase, hold_operations
 from environments.services.rows import ask_reconcile, hold_row
+from environments.services.versions import hold_disks
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Tx, database_now, transact
 from nylorun.tenant.store import hold_environment_count
@@ -51,6 +52,7 @@ def delete_unused(environment_ids: Sequence[str]) -> int:
         rows = tx.hold_all(Rank.ENVIRONMENT, Environment.objects.live().filter(pk__in=environment_ids), to_delete=True)
         hold_environment_count(tx)
         hold_operations(tx, rows)
+        disks = hold_disks(tx, rows)
         now = tx.now()
         busy = set(Effect.objects.busy_among([row.uid for row in rows], now))
         unused = []
@@ -60,7 +62,7 @@ def delete_unused(environment_ids: Sequence[str]) -> int:
                 unused.append(row)
             else:
                 row.write(delete_check_at=again)
-        erase(tx, unused, now, payload={"reason": "unused"})
+        erase(tx, unused, disks, now, payload={"reason": "unused"})
         return len(unused)
 
     return transact(work)

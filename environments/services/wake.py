@@ -8,18 +8,17 @@ from environments.models import Environment
 from environments.services.available import PodsAvailable
 from environments.services.present import present
 from environments.services.read import live_row
-from environments.services.rows import facts_of, hold_live
+from environments.services.rows import facts_of
 from environments.services.start import check_start
 from nylorun.db.tx import Tx, transact
+from nylorun.kernel.errors import NotFound
 
 
 def wake_environment(environment_id: str, *, owner: str | None, pods: PodsAvailable) -> tuple[dict[str, Any], bool]:
     """Ask for the wake; the view, and whether there is nothing to wait for."""
 
     def work(tx: Tx) -> tuple[dict[str, Any], bool]:
-        row = hold_live(tx, environment_id)
-        facts = facts_of(row, tx)
-        row = check_start(tx, row, facts, environment_id=environment_id, owner=owner, pods=pods)
+        row, facts = check_start(tx, environment_id, owner=owner, pods=pods, missing=NotFound)
         return present(row, facts), _settled(row)
 
     return transact(work)

@@ -16,7 +16,8 @@ from environments.compute.contract import Answer, Interrupted, NotAccepted
 from environments.errors import EnvironmentStarting
 from environments.services import calls
 from environments.services.available import PodsAvailable
-from environments.services.calls import Begun, Workplace
+from environments.services.calls import Begun
+from environments.services.workplace import Workplace
 from environments.tools.files import write_input_files
 from environments.tools.renewal import renewed
 from nylorun import config

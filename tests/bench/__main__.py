@@ -24,6 +24,7 @@ from environments.compute.channel import EngineChannel
 from environments.compute.contract import Interrupted, NotAccepted, SandboxSpec
 from environments.compute.local.driver import LocalDriver
 from nylorun.cli.client import environment_path
+from tests.bench.disks import disks
 from tests.bench.load import Caller, alternating, p50, timed, under_load
 from tests.bench.table import clear, lay, swept_per_second
 from tests.support.platform import Platform, eventually, platform
@@ -222,7 +223,7 @@ def floor_server(environment: dict[str, str]) -> Iterator[str]:
         server.wait()
 
 
-FIGURES: tuple[Callable[[Bench], None], ...] = (memory, requests, virtual, pods, many, sweep)
+FIGURES: tuple[Callable[[Bench], None], ...] = (memory, requests, virtual, pods, disks, many, sweep)
 
 
 def main() -> int:

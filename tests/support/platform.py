@@ -58,6 +58,7 @@ class Platform:
         words = {
             "api": "gunicorn",
             "worker": "--hostname=worker@",
+            "worker-disk": "--hostname=worker-disk@",
             "beat": "workers.beat",
             "engine": "environments.compute.virtual.server",
             "postgres": "postgres",

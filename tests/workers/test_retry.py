@@ -80,4 +80,4 @@ def test_every_topic_has_a_task_that_takes_ids_only() -> None:
         __import__(module)
     assert {route.task for route in ROUTES.values()} <= set(app.tasks)
     named = {argument for route in ROUTES.values() for argument in route.arguments}
-    assert named == {"environmentId", "trigger", "operationId", "uid"}
+    assert named == {"environmentId", "trigger", "operationId", "uid", "key"}

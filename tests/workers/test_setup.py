@@ -9,14 +9,16 @@ import pytest
 
 from environments.compute.fake import FakeDriver
 from environments.models import Environment, Operation
-from environments.services import operations
-from environments.services.start import ready
+from environments.services import dispatch, operations, setups
+from environments.services.operations import Standing
+from environments.services.readiness import ready
+from environments.services.setups import CommandFailed
 from nylorun.record.models import Event, OutboxMessage
 from tests.support.client import Api
 from tests.support.engines import ScriptedEngine, scripted_engine
 from tests.workers.test_pods import join
+from workers.steps import operations as setup
 from workers.steps import pods as step
-from workers.steps import setup
 
 URL = "/v1/environments/demo"
 CONTENT = b"hello"
@@ -113,41 +115,41 @@ def test_work_with_a_live_lease_is_somebody_elses_and_a_lapsed_one_is_taken_over
 ) -> None:
     """E-270, pains 18 and 20: the late attempt writes nothing."""
     id = Operation.objects.get().id
-    first = operations.start(id)
+    first = operations.begin(id)
     assert first is not None
-    assert operations.start(id) is None
+    assert operations.begin(id) is None
     clock.advance(seconds=121)
-    second = operations.start(id)
+    second = operations.begin(id)
     assert second is not None
     assert (first.attempt, second.attempt) == (1, 2)
-    assert not operations.renew(first)
-    assert not operations.succeed(first)
-    assert not operations.fail_setup(first, operations.CommandFailed(1, 1, ""))
-    operations.put_back(first)
+    assert operations.renew(first) is Standing.LOST
+    assert not setups.succeed(first)
+    assert not setups.fail(first, CommandFailed(1, 1, ""))
+    assert not operations.put_back(first, "late")
     assert (Operation.objects.get().state, row().observed) == ("running", "running")
-    assert operations.renew(second)
-    assert operations.succeed(second)
+    assert operations.renew(second) is Standing.OURS
+    assert setups.succeed(second)
 
 
 def test_the_sweep_hands_lapsed_work_out_again(joined: ScriptedEngine, clock: Any) -> None:
     """A dead worker costs its lease, never the work."""
     id = Operation.objects.get().id
-    operations.start(id)
+    operations.begin(id)
     OutboxMessage.objects.all().delete()
-    assert operations.hand_out_due() == 0
+    assert dispatch.hand_out_due() == 0
     clock.advance(minutes=3)
-    assert operations.hand_out_due() == 1
+    assert dispatch.hand_out_due() == 1
     assert OutboxMessage.objects.get().payload == {"operationId": id}
 
 
 def test_a_reset_cancels_it_and_the_new_volume_gets_its_own(api: Api, pods: FakeDriver, joined: ScriptedEngine) -> None:
     """E-59, pain 40: the running attempt finds its fence moved; the new disk is set up again."""
     id = Operation.objects.get().id
-    running = operations.start(id)
+    running = operations.begin(id)
     assert running is not None
     assert api.post(f"{URL}/reset", {}).status == 200
     assert Operation.objects.get().state == "cancelled"
-    assert not operations.succeed(running)
+    assert not setups.succeed(running)
     assert row().setup_done_gen is None
     step.reconcile_pod("demo")
     assert join(api, pods).status == 200
@@ -156,17 +158,17 @@ def test_a_reset_cancels_it_and_the_new_volume_gets_its_own(api: Api, pods: Fake
 
 def test_a_delete_cancels_it(api: Api, joined: ScriptedEngine) -> None:
     """Pain 40: a delete leaves no work behind."""
-    running = operations.start(Operation.objects.get().id)
+    running = operations.begin(Operation.objects.get().id)
     assert running is not None
     assert api.delete(URL).json["deleted"]
     assert Operation.objects.get().state == "cancelled"
-    assert not operations.succeed(running)
+    assert not setups.succeed(running)
 
 
 def test_the_seed_lease_is_shown_and_does_not_refuse_a_stop(api: Api, joined: ScriptedEngine) -> None:
     """E-27: disk.operation tells what holds the disk; setup's lease refuses nobody."""
     id = Operation.objects.get().id
-    operations.start(id)
+    operations.begin(id)
     shown = api.get(URL).json["disk"]["operation"]
     assert (shown["kind"], shown["operationId"]) == ("seed", id)
     assert api.post(f"{URL}/stop", {}).status == 200

@@ -13,8 +13,11 @@ from uuid import UUID
 from environments.compute.channel import EngineChannel
 from environments.compute.contract import Interrupted, NoAnswer, NotAccepted
 from environments.compute.registry import registry
-from environments.services import calls, operations
+from environments.services import calls, dispatch, versions
 from environments.services import sweep as rows
+from manifests.services import content
+from manifests.services.collect import collect_due
+from manifests.store import current_store
 from nylorun import config
 from nylorun.db.tx import transact
 from nylorun.kernel.clock import monotonic
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 
 BUDGET = 30.0
 ORPHAN_AGE = 600.0
+ABANDONED = timedelta(days=1)
 ORPHAN_KEEP = 7 * 86_400.0
 PING_SECONDS = 2.0
 REMOVE_SECONDS = 300.0
@@ -52,7 +56,21 @@ def sweep() -> None:
 
 def lapsed_operations() -> None:
     """Start again what a dead worker left, and what is due."""
-    operations.hand_out_due()
+    dispatch.hand_out_due()
+
+
+def ended_operations() -> None:
+    """Operations that ended long ago, and what copies that made no version had claimed."""
+    while dispatch.remove_ended() > 0:
+        continue
+    versions.release_abandoned(ABANDONED)
+    versions.remove_orphaned()
+
+
+def unnamed_content() -> None:
+    """Uploads that died, and blobs that no row has named for a day."""
+    content.release_stale_uploads()
+    collect_due(current_store(), seconds=BUDGET)
 
 
 def lapsed_calls() -> None:
@@ -136,6 +154,8 @@ STEPS: tuple[Callable[[], object], ...] = (
     stale_pods,
     orphaned_objects,
     delete_unused,
+    ended_operations,
+    unnamed_content,
 )
 
 
@@ -145,6 +165,11 @@ def remove_workspace(uid: str) -> None:
     posts = outbox.posts_of(key)
     drop_workspace(UUID(uid))
     transact(lambda tx: outbox.settle(tx, key, posts))
+
+
+def remove_content(key: str) -> None:
+    """Remove the content rows of deleted versions and failed copies; settles the outbox row that asked for it."""
+    content.remove(key)
 
 
 def drop_workspace(uid: UUID) -> None:

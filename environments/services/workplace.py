@@ -1,0 +1,45 @@
+"""Where the work on an Environment's disk is done: what the caller of its Engine needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from environments.models import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a call goes: everything the caller of the Engine needs, read under the row's lock or just now."""
+
+    environment_id: str
+    uid: UUID
+    kind: str
+    epoch: int
+    address: str | None
+    memory_mib: int
+    disk_bytes: int
+    fresh: bool
+    """A virtual workspace that was not made yet: its ``files`` are written before the first call."""
+    files: Sequence[dict[str, object]] = ()
+
+
+def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
+    """Where a call on this row goes now."""
+    fresh = row.kind == "virtual" and row.workspace_at is None
+    return Workplace(
+        environment_id=row.id,
+        uid=row.uid,
+        kind=row.kind,
+        epoch=row.host_epoch or 0,
+        address=row.engine_address,
+        memory_mib=_memory(row),
+        disk_bytes=disk_bytes,
+        fresh=fresh,
+        files=row.applied.get("files", ()) if fresh else (),
+    )
+
+
+def _memory(row: Environment) -> int:
+    return int(str(row.applied.get("resources", {}).get("memory", "1024MiB")).removesuffix("MiB"))

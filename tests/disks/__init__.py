@@ -1,0 +1,1 @@
+"""Disk versions, Operations, restore, seeds, forks and recovery."""
