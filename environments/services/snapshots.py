@@ -120,6 +120,9 @@ def finish(attempt: Attempt, tree: Copied) -> bool:
         hold_artifact_quota(tx)  # which also keeps the removal of content rows away until the version names them
         artifact = versions.hold_disk(tx, row.uid)
         now = tx.now()
+        if operation.cancel_requested:
+            endings.cancel(tx, row, operation, now)
+            return
         cause = "suspend" if operation.input.get("suspend") else "request"
         kept, released = versions.keep(row, artifact, tree, cause=cause, operation=operation, now=now)
         content.release(tx, released)

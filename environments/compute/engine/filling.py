@@ -221,8 +221,6 @@ class Filling:
 
     def _name(self, entry: _Entry, parent: int, name: bytes, _inflow: Inflow) -> None:
         check_path(entry.target)
-        if entry.target >= entry.path:
-            raise BadRecord(f"{self._shown} is a name of a file that comes later.")
         folder, _, first = entry.target.rpartition(b"/")
         try:
             os.link(first, name, src_dir_fd=self._firsts.go(folder), dst_dir_fd=parent, follow_symlinks=False)

@@ -1,0 +1,235 @@
+"""Operations run by the worker against a real virtual Engine: failing stores, limits, cancels and takeovers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from environments.models import Operation
+from environments.services import operations
+from manifests.models import ArtifactVersion, Content
+from manifests.store import override
+from nylorun import config
+from nylorun.blobs import MemoryStore, StoreUnavailable, TreeReader, verify
+from nylorun.record.models import OutboxMessage
+from nylorun.tenant.store import installation_id
+from tests.compute.virtual.support import Server
+from tests.disks.helpers import asked, operation, row
+from tests.support.client import Api
+from tests.support.platform import eventually
+from workers.steps import operations as step
+from workers.steps import sweeps
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "/v1/environments/demo"
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One real Engine for these tests."""
+    server = Server(tmp_path_factory.mktemp("engine"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def demo(engine: Server, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """A served virtual Environment that holds a few files."""
+    real = config.current()
+    moved = type("Moved", (), {name: getattr(real, name) for name in real.__slots__})()
+    moved.virtual_engine = f"unix:{engine.socket}"
+    monkeypatch.setattr(config, "current", lambda: moved)
+    installation_id.cache_clear()
+    api = Api.for_application("app-1")
+    assert api.put(URL, {}).status == 201
+    bash(api, "mkdir -p d; for i in $(seq 40); do echo $i > d/$i; done")
+    assert api.put(f"{URL}/files/big", bytes(range(256)) * 8192).status == 201
+    return api
+
+
+def bash(api: Api, command: str) -> str:
+    answer = api.post(f"{URL}/tools/bash", {"command": command}).json
+    assert answer["output"]["exitCode"] == 0, answer
+    return str(answer["output"]["stdout"])
+
+
+def run(operation_id: str) -> Operation:
+    """One run of the worker's step, and how it left the Operation."""
+    step.run_operation(operation_id)
+    return Operation.objects.get(pk=operation_id)
+
+
+def snapshot(api: Api) -> Operation:
+    return run(asked(api, f"{URL}/snapshots").id)
+
+
+class Failing(MemoryStore):
+    """A store that does not answer from its ``healthy``-th call on, until it is ``mended``."""
+
+    def __init__(self, healthy: int) -> None:
+        super().__init__()
+        self._left, self.mended = healthy, False
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0 and not self.mended:
+            raise StoreUnavailable("no space left on device")
+
+    def put(self, key: str, data: bytes) -> None:
+        self._count()
+        super().put(key, data)
+
+    def has(self, key: str) -> bool:
+        self._count()
+        return super().has(key)
+
+    def get(self, key: str) -> bytes:
+        self._count()
+        return super().get(key)
+
+
+@pytest.mark.parametrize("healthy", range(8))
+def test_a_store_that_fails_at_any_step_costs_an_attempt(demo: Api, healthy: int) -> None:
+    """E-227, pain 21: nothing half-made is a version; the next attempt goes on, and everything it names is whole."""
+    with override(Failing(healthy)) as store:
+        assert isinstance(store, Failing)
+        failed = snapshot(demo)
+        if failed.state == "succeeded":
+            assert healthy >= 6, "the store was never asked"
+            return
+        assert (failed.state, failed.attempt) == ("queued", 1)
+        assert not ArtifactVersion.objects.exists()
+        assert row().disk_op["operationId"] == failed.id
+        store.mended = True
+        done = run(failed.id)
+        assert (done.state, done.attempt, done.result and done.result["version"]) == ("succeeded", 2, 1)
+        assert list(verify(store, ArtifactVersion.objects.get().root)) == []
+
+
+@pytest.mark.parametrize("healthy", range(4))
+def test_a_restore_that_fails_leaves_the_workspace_as_it_was(demo: Api, healthy: int) -> None:
+    """E-130, pain 13: the tree comes beside the workspace first."""
+    with override(Failing(1000)) as store:
+        assert isinstance(store, Failing)
+        assert snapshot(demo).state == "succeeded"
+        bash(demo, "echo changed > d/1; rm big")
+        made = asked(demo, f"{URL}/restore", {"version": 1})
+        store._left = healthy
+        assert run(made.id).state == "queued"
+        store.mended = True
+        assert run(made.id).state == "succeeded"
+    assert bash(demo, "cat d/1; ls | wc -l").split() == ["1", "2"]
+
+
+def test_limits_end_a_copy_at_once(demo: Api) -> None:
+    """E-129: bytes of a version and of the whole Tenant; what was claimed is given back, the lease is free."""
+    assert demo.put("/v1/tenant/sandbox", {"limits": {"diskBytes": "1MiB"}}).status == 200
+    failed = snapshot(demo)
+    assert (failed.state, failed.http_status, failed.attempt) == ("failed", 413, 1)
+    assert failed.error["details"] == {"limit": "versionBytes", "limitBytes": 1 << 20}
+    demo.put("/v1/tenant/sandbox", {})
+    demo.put("/v1/tenant/artifacts", {"totalBytes": 1 << 20})
+    failed = snapshot(demo)
+    assert (failed.error["code"], failed.error["details"]["limit"]) == ("limit_exceeded", "totalBytes")
+    assert row().disk_op is None
+    for message in OutboxMessage.objects.filter(topic="content.remove"):
+        sweeps.remove_content(message.payload["key"])
+    assert not Content.objects.exists()
+    assert demo.get("/v1/tenant/artifacts").json["usedBytes"] == 0
+    demo.put("/v1/tenant/artifacts", {})
+    assert snapshot(demo).state == "succeeded"
+
+
+class Waiting(MemoryStore):
+    """A store whose first write waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def put(self, key: str, data: bytes) -> None:
+        self.asked.set()
+        assert self.go.wait(30)
+        super().put(key, data)
+
+
+def in_thread(operation_id: str) -> threading.Thread:
+    """The step in a thread of its own, as another worker."""
+
+    def work() -> None:
+        try:
+            step.run_operation(operation_id)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_a_running_copy_is_cancelled_at_its_next_step(demo: Api) -> None:
+    """E-226: nothing of it is left but an ended row."""
+    with override(Waiting()) as store:
+        assert isinstance(store, Waiting)
+        made = asked(demo, f"{URL}/snapshots")
+        thread = in_thread(made.id)
+        assert store.asked.wait(30)
+        assert demo.post(f"/v1/operations/{made.id}/cancel", {}).json["state"] == "running"
+        eventually(lambda: operations.has_moved(_attempt(made.id)))
+        store.go.set()
+        thread.join(60)
+    made.refresh_from_db()
+    assert (made.state, row().disk_op, ArtifactVersion.objects.count()) == ("cancelled", None, 0)
+
+
+def _attempt(operation_id: str) -> Any:
+    return type("Running", (), {"operation_id": operation_id, "attempt": 1})()
+
+
+def test_a_worker_paused_past_its_lease_writes_nothing(demo: Api, clock: Any) -> None:
+    """E-283, pain 18: the other one's version stands; the late one's last commit is refused."""
+    with override(Waiting()) as slow:
+        assert isinstance(slow, Waiting)
+        made = asked(demo, f"{URL}/snapshots")
+        thread = in_thread(made.id)
+        assert slow.asked.wait(30)
+        clock.advance(minutes=3)
+        with override(MemoryStore()) as store:
+            done = run(made.id)
+            assert (done.state, done.attempt) == ("succeeded", 2)
+            assert TreeReader(store, ArtifactVersion.objects.get().root).files == done.result["fileCount"]
+        slow.go.set()
+        thread.join(60)
+    made.refresh_from_db()
+    assert (made.state, made.attempt, ArtifactVersion.objects.count()) == ("succeeded", 2, 1)
+
+
+def test_a_damaged_previous_version_is_no_obstacle(demo: Api, store: MemoryStore) -> None:
+    """Pain 13: the next snapshot reads everything again and stores what was damaged."""
+    assert snapshot(demo).state == "succeeded"
+    root = ArtifactVersion.objects.get().root
+    for blob in [one.key for one in store.list()]:
+        if blob != root:
+            store.delete(blob)
+    bash(demo, "echo more > more")
+    done = snapshot(demo)
+    assert (done.state, done.result and done.result["version"]) == ("succeeded", 2)
+    for version in ArtifactVersion.objects.all():
+        if version.number == 2:
+            assert list(verify(store, version.root)) == []
+
+
+def test_a_fork_runs_from_request_to_filled_disk(demo: Api) -> None:
+    """E-230: one Operation, then the new disk's seed, byte for byte."""
+    demo.put("/v1/environment-manifests/box", {"kind": "virtual"})
+    body = {"id": "demo-2", "manifest": "box"}
+    assert run(asked(demo, f"{URL}/fork", body).id).state == "succeeded"
+    assert run(operation("seed", "demo-2").id).state == "succeeded"
+    answer = demo.post("/v1/environments/demo-2/tools/bash", {"command": "cat d/7; wc -c < big"}).json
+    assert answer["output"]["stdout"].split() == ["7", str(256 * 8192)]
