@@ -185,7 +185,7 @@ def keep_copy(attempt: Attempt, tree: Copied) -> int | None:
         operation.data = {**operation.data, "artifactId": kept.artifact_id, "version": kept.number}
         operation.save(update_fields=["data"])
         leases.release(row, operation)
-        row.write(last_used_at=later(row.last_used_at, now))
+        snapshots.note_use(row, now, asked=True)
         numbers.append(kept.number)
 
     return numbers[-1] if operations.write_back(attempt, work) else None

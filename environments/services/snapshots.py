@@ -126,14 +126,14 @@ def finish(attempt: Attempt, tree: Copied) -> bool:
         cause = "suspend" if operation.input.get("suspend") else "request"
         kept, released = versions.keep(row, artifact, tree, cause=cause, operation=operation, now=now)
         content.release(tx, released)
-        _note_use(row, now, asked=cause == "request")
+        note_use(row, now, asked=cause == "request")
         operations.succeed(row, operation, present_kept(kept), now, status=201 if kept.created else 200)
         endings.suspend_as_asked(tx, row, operation, {"version": kept.number, "created": kept.created}, now)
 
     return operations.write_back(attempt, work)
 
 
-def _note_use(row: Environment, now: datetime, *, asked: bool) -> None:
+def note_use(row: Environment, now: datetime, *, asked: bool) -> None:
     """A copy somebody asked for is a use; a virtual workspace that was copied has been made."""
     patch: dict[str, Any] = {"updated_at": later(row.updated_at, now)}
     if asked:

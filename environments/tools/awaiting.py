@@ -13,7 +13,9 @@ from nylorun.kernel.clock import monotonic, pause
 from nylorun.kernel.errors import ServiceUnavailable
 
 WAIT_DEFAULT = 30
-FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
+FIRST_LOOK = 0.01
+SOON, SOON_LOOK, LONGEST_LOOK = 5.0, 0.05, 0.25
+"""In its first seconds an Operation is looked at often: most are short."""
 
 
 def await_end(operation_id: str, wait: int | None = None) -> Seen:
@@ -30,10 +32,10 @@ def await_end(operation_id: str, wait: int | None = None) -> Seen:
 
 
 def _look_until(operation: Seen, deadline: float) -> Seen:
-    step = FIRST_LOOK
+    step, often = FIRST_LOOK, monotonic() + SOON
     while not operation.has_ended and monotonic() + step < deadline:
         pause(step)
         operation = find(operation.id)
         release()
-        step = min(step * 1.5, LONGEST_LOOK)
+        step = min(step * 1.5, SOON_LOOK if monotonic() < often else LONGEST_LOOK)
     return operation

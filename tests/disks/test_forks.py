@@ -85,7 +85,7 @@ def test_a_fork_of_latest_copies_first_and_is_made_in_one_commit(api: Api) -> No
     assert fork.result["environment"]["id"] == "demo-2"
     after = Environment.objects.filter(pk="demo").values().get()
     moved = {name for name in before if before[name] != after[name]}
-    assert moved <= {"disk_op", "disk_latest", "last_used_at"}
+    assert moved <= {"disk_op", "disk_latest", "last_used_at", "updated_at", "workspace_at"}
     assert fill(operation("seed", "demo-2").id)
     assert ready(row("demo-2"))
 
