@@ -15,7 +15,7 @@ Plan = Generator[Wanted[T], None, None]
 Fetched = tuple[T, bytes]
 Load = Callable[[str, int], bytes]
 
-BYTES = 16 << 20
+BYTES = 10 << 20
 """How much is read ahead at most; one blob more than that may be held."""
 ITEMS = 512
 THREADS = 4

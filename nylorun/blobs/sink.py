@@ -1,7 +1,7 @@
 """Where new blobs go: named, claimed in batches, then compressed and stored by a few threads.
 
 Order is the promise of this file: a blob is claimed before the store is asked for it or given it. Batches hold at most
-16 MiB, and as much again may be on its way to the store, so memory is bounded whatever the size of a disk. The claim is
+8 MiB, and 12 MiB may be on their way to the store, so memory is bounded whatever the size of a disk. The claim is
 made in the caller's thread, between two batches; the threads store the batch before meanwhile.
 
 After a failure (of the claim or of the store) nothing is begun any more: what raises here has waited for what was
@@ -21,8 +21,8 @@ from nylorun.blobs.store import Store
 Claim = Callable[[list[tuple[str, int]]], None]
 
 THREADS = 4
-BATCH_BYTES, BATCH_BLOBS = 16 << 20, 1000
-UNDER_WAY = 16 << 20
+BATCH_BYTES, BATCH_BLOBS = 8 << 20, 1000
+UNDER_WAY = 12 << 20
 _CLOSED = "This writer was closed or has failed: begin again."
 
 

@@ -103,7 +103,6 @@ def _worker(installation: Installation, environment: Mapping[str, str], name: st
                 "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker",
                 "NYLORUN_READY_FILE": str(mark),
                 "NYLORUN_WORKER": sole,
-                "MALLOC_ARENA_MAX": "2",  # many threads that copy: else each keeps what it once needed
             },
         ),
         ready=lambda pid: probes.marked_ready(mark, pid),

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from environments.compute.virtual import control
 
 _REPORT_BYTES = 256
-SPARES = 2  # made ahead: a new workspace does not wait for a fork
+SPARES = 1  # made ahead: a new workspace does not wait for a fork
 CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP})
 
 

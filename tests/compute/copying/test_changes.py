@@ -101,6 +101,25 @@ def test_a_tree_that_is_moved_about_while_it_is_listed_ends_nothing(tmp_path: Pa
     assert len(seen) >= 45
 
 
+def test_a_folder_that_was_no_folder_a_moment_ago_is_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is listed beneath a name that was not listed as a folder, whatever it has become since."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inside").touch()
+    real = os.stat
+
+    def swapped(path: bytes, **more: object) -> os.stat_result:
+        if path == b"b":
+            raise FileNotFoundError
+        return real(tmp_path / "a" / "inside" if path == b"c" else path, **({} if path == b"c" else more))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("environments.compute.engine.listing.os.stat", swapped)
+    with engine(tmp_path) as target, list_tree(target) as listing:
+        assert [(entry.path, entry.kind) for entry in listing] == [(b"a", "dir"), (b"a/inside", "file"), (b"c", "file")]
+
+
 def test_a_stat_is_trusted_once_it_is_older_than_the_grain_of_time(tmp_path: Path) -> None:
     """A file that was changed just before the walk may change again without another time stamp."""
     (tmp_path / "f").write_bytes(b"x")

@@ -14,7 +14,7 @@ import pytest
 from environments.compute.contract import Interrupted, NotAccepted
 from environments.compute.copying import CopyFailed, NewEntry, Target, hold, list_tree, read_files, swap, write_tree
 from tests.compute.copying.support import MIB, copy, look, paths_of
-from tests.compute.virtual.support import LIMITS, Server, Workspace, eventually
+from tests.compute.virtual.support import LIMITS, Server, Workspace, background, eventually
 
 Entries = list[tuple[NewEntry, Iterable[bytes]]]
 ONE: Entries = [(NewEntry(b"one", size=3), [b"one"])]
@@ -156,12 +156,23 @@ def test_a_late_swap_disturbs_nothing(workspace: Workspace) -> None:
     target = target_of(workspace)
     write_tree(target, ONE, stage="s")
     swap(target, "s")
-    thread = threading.Thread(target=lambda: outputs.append(workspace.bash("sleep 1; cat one")))
-    outputs: list[dict[str, object]] = []
-    thread.start()
-    assert swap(target, "s") is False
-    thread.join()
-    assert outputs[0]["stdout"] == "one"
+    with background(lambda: workspace.bash("touch runs; sleep 0.5; cat one")) as outcome:
+        eventually(lambda: b"runs" in names(target))
+        assert swap(target, "s") is False
+    assert outcome[0]["stdout"] == "one"
+
+
+def test_the_limit_holds_for_the_swapped_in_tree_whatever_ran_before(server: Server) -> None:
+    """A command that runs when its workspace is swapped ends; what is counted from there on is the new tree."""
+    workspace = server.workspace(diskBytes=64 * MIB)
+    target = target_of(workspace)
+    with background(lambda: workspace.try_bash("touch runs; sleep 30")) as outcome:
+        eventually(lambda: b"runs" in names(target))
+        write_tree(target, [(NewEntry(b"new", size=50 * MIB), [bytes(50 * MIB)])], stage="s")
+        assert swap(target, "s") is True
+    assert isinstance(outcome[0], Interrupted)
+    assert workspace.write("too much", bytes(20 * MIB)).code == "tool.no_space"
+    assert workspace.write("fits", bytes(8 * MIB)).kind == "completed"
 
 
 def test_a_stage_makes_a_workspace_that_was_not_there(server: Server) -> None:
