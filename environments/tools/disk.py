@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from environments.compute import copying
-from environments.compute.copying import FileRead, Listed, Target
+from environments.compute.copying import FileRead, Listed, Stat, Target
 from environments.errors import DiskCopyFailed
 from environments.services.versions import Copied
 from nylorun.blobs import (
@@ -89,7 +89,9 @@ def _copy_out(
 ) -> Copied:
     reader = None if previous is None else TreeReader(store, previous)
     still: AbstractContextManager[Any] = copying.hold(target) if hold else nullcontext()
-    with TreeWriter(store, claim, reader, max_entries=FILES_MAX, max_bytes=most_bytes, heal=heal) as writer:
+    with TreeWriter(
+        store, claim, reader, max_entries=FILES_MAX, max_bytes=most_bytes, heal=heal, claim_aside=True
+    ) as writer:
         with still, copying.list_tree(target, most_entries=FILES_MAX) as listing:
             copy = _Copy(target, writer, progress, listing.clock_ns)
             for listed, raw in _compared(listing, reader):
@@ -110,64 +112,65 @@ def _compared(listing: Iterable[Listed], reader: TreeReader | None) -> Iterator[
         yield listed, raw if same else None
 
 
-@dataclass
 class _Copy:
-    """The entries of one pass: kept, or waiting in order until the files among them are read."""
+    """The entries of one pass: kept, or waiting in order until the files among them are read.
 
-    target: Target
-    writer: TreeWriter
-    progress: Progress
-    clock_ns: int
-    waiting: list[Listed | bytes] = field(default_factory=list)
-    first_names: dict[int, bytes] = field(default_factory=dict)
-    """The first name of each file that has several, by inode."""
+    Runs for every entry of a disk, so a ``STAT`` is unpacked once.
+    """
+
+    def __init__(self, target: Target, writer: TreeWriter, progress: Progress, clock_ns: int) -> None:
+        self._target = target
+        self._writer = writer
+        self._progress = progress
+        self._clock_ns = clock_ns
+        self._waiting: list[tuple[Listed, Stat] | bytes] = []
+        self._first_names: dict[int, bytes] = {}
 
     def take(self, listed: Listed, raw: bytes | None) -> None:
         """Take the next entry of the walk."""
-        several = listed.kind == "file" and listed.nlink > 1
-        self.waiting.append(listed if raw is None or several else raw)
-        if len(self.waiting) >= WINDOW:
+        found = copying.unpack_stat(listed.stat)
+        several = found.kind == "file" and found.nlink > 1
+        self._waiting.append((listed, found) if raw is None or several else raw)
+        if len(self._waiting) >= WINDOW:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits, reading its files in one pass."""
-        reads = iter(copying.read_files(self.target, list(self._paths())))
-        for one in self.waiting:
+        reads = iter(copying.read_files(self._target, list(self._paths())))
+        for one in self._waiting:
             if isinstance(one, bytes):
-                self.writer.keep(one)
-            elif one.kind == "file":
-                self._file(one, reads)
+                self._writer.keep(one)
+            elif one[1].kind == "file":
+                self._file(*one, reads)
             else:
-                self._plain(one)
-            self.progress.files += 1
-        self.waiting.clear()
+                self._plain(*one)
+            self._progress.files += 1
+        self._waiting.clear()
 
     def _paths(self) -> Iterator[bytes]:
         """Of the files to read: of several names of one file, only the first."""
-        for one in self.waiting:
-            if isinstance(one, bytes) or one.kind != "file":
+        for one in self._waiting:
+            if isinstance(one, bytes) or one[1].kind != "file":
                 continue
-            if one.nlink == 1 or self.first_names.setdefault(one.ino, one.path) == one.path:
-                yield one.path
+            path, found = one[0].path, one[1]
+            if found.nlink == 1 or self._first_names.setdefault(found.ino, path) == path:
+                yield path
 
-    def _plain(self, one: Listed) -> None:
+    def _plain(self, listed: Listed, found: Stat) -> None:
         entry = Entry(
-            one.path, one.kind, one.mode, target=one.target, mtime_ns=one.mtime_ns, stat=self._trusted(one.stat),
-            xattrs=one.xattrs,
+            listed.path, found.kind, found.mode, target=listed.target, mtime_ns=found.mtime_ns,
+            stat=self._trusted(listed.stat, found), xattrs=listed.xattrs,
         )  # fmt: skip
-        add = self.writer.add_dir if one.kind == "dir" else self.writer.add_link
+        add = self._writer.add_dir if found.kind == "dir" else self._writer.add_link
         add(entry)
 
-    def _file(self, one: Listed, reads: Iterator[FileRead]) -> None:
-        first = self.first_names.get(one.ino, one.path) if one.nlink > 1 else one.path
-        if first != one.path:
-            self._further_name(one, first)
+    def _file(self, listed: Listed, found: Stat, reads: Iterator[FileRead]) -> None:
+        first = self._first_names.get(found.ino, listed.path) if found.nlink > 1 else listed.path
+        if first != listed.path:
+            entry = Entry(listed.path, "file", found.mode, size=found.size, mtime_ns=found.mtime_ns, hardlink=first)
+            self._writer.add_file(entry)
         elif not self._read(next(reads)):
-            self.first_names.pop(one.ino, None)
-
-    def _further_name(self, one: Listed, first: bytes) -> None:
-        entry = Entry(one.path, "file", one.mode, size=one.size, mtime_ns=one.mtime_ns, hardlink=first)
-        self.writer.add_file(entry)
+            self._first_names.pop(found.ino, None)
 
     def _read(self, read: FileRead) -> bool:
         """Store one file; false when there is none any more."""
@@ -177,28 +180,29 @@ class _Copy:
             try:
                 self._store(read, last=left == 0)
             except _Changed:
-                read = next(iter(copying.read_files(self.target, [read.path])))
+                read = next(iter(copying.read_files(self._target, [read.path])))
                 continue
             return True
         return False
 
     def _store(self, read: FileRead, *, last: bool) -> None:
+        found = read.found
         entry = Entry(
-            read.path, "file", read.mode, size=read.size, mtime_ns=read.mtime_ns,
-            stat=b"" if last else self._trusted(read.stat), xattrs=read.xattrs, extents=read.extents,
+            read.path, "file", found.mode, size=found.size, mtime_ns=found.mtime_ns,
+            stat=b"" if last else self._trusted(read.stat, found), xattrs=read.xattrs, extents=read.extents,
         )  # fmt: skip
-        self.writer.add_file(entry, self._data(read, last=last))
+        self._writer.add_file(entry, self._data(read, last=last))
 
     def _data(self, read: FileRead, *, last: bool) -> Iterator[bytes]:
         for piece in read.data():
-            self.progress.bytes += len(piece)
+            self._progress.bytes += len(piece)
             yield piece
         if not last and not read.steady:
             raise _Changed
 
-    def _trusted(self, stat: bytes) -> bytes:
+    def _trusted(self, stat: bytes, found: Stat) -> bytes:
         """A STAT that the next copy may rely on; none for what changed at the moment of the walk."""
-        return stat if copying.settled(stat, self.clock_ns) else b""
+        return stat if copying.settled(found, self._clock_ns) else b""
 
 
 class _Changed(Exception):

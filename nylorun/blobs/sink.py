@@ -1,8 +1,9 @@
 """Where new blobs go: named, claimed in batches, then compressed and stored by a few threads.
 
 Order is the promise of this file: a blob is claimed before the store is asked for it or given it. Batches hold at most
-8 MiB, and 12 MiB may be on their way to the store, so memory is bounded whatever the size of a disk. The claim is
-made in the caller's thread, between two batches; the threads store the batch before meanwhile.
+6 MiB, and 12 MiB may be on their way to the store, so memory is bounded whatever the size of a disk. The claim is
+made in the caller's thread, between two batches, or ``aside`` in a thread that claims one batch after the other; the
+other threads store the batch before meanwhile.
 
 After a failure (of the claim or of the store) nothing is begun any more: what raises here has waited for what was
 already under way.
@@ -21,7 +22,7 @@ from nylorun.blobs.store import Store
 Claim = Callable[[list[tuple[str, int]]], None]
 
 THREADS = 4
-BATCH_BYTES, BATCH_BLOBS = 8 << 20, 1000
+BATCH_BYTES, BATCH_BLOBS = 6 << 20, 1000
 UNDER_WAY = 12 << 20
 _CLOSED = "This writer was closed or has failed: begin again."
 
@@ -29,7 +30,9 @@ _CLOSED = "This writer was closed or has failed: begin again."
 class Sink:
     """Blobs by number: a number is known at once, a name when the content is."""
 
-    def __init__(self, store: Store, claim: Claim, known: Iterable[bytes] = (), *, heal: bool = False) -> None:
+    def __init__(
+        self, store: Store, claim: Claim, known: Iterable[bytes] = (), *, heal: bool = False, aside: bool = False
+    ) -> None:
         self._store = store
         self._put = put_healed if heal else put_missing
         self._claim = claim
@@ -41,7 +44,13 @@ class Sink:
         self._under_way: deque[tuple[Future[None], int]] = deque()
         self._under_way_bytes = 0
         self._threads = ThreadPoolExecutor(THREADS, "blobs-put")
+        self._claimer = ThreadPoolExecutor(1, "blobs-claim") if aside else None
+        self._claiming: Future[None] | None = None
         self._open = True
+
+    def know(self, names: Iterable[bytes]) -> None:
+        """These blobs are stored and whole: they are claimed and not looked at."""
+        self._stored.update(names)
 
     def reserve(self) -> int:
         """The number of a blob whose content comes later."""
@@ -80,6 +89,7 @@ class Sink:
         """Returns when everything that was added is claimed and durable."""
         self._flush()
         with self._stopping():
+            self._wait_for_claim()
             self._wait_until_under_way(0)
 
     def require_open(self) -> None:
@@ -90,6 +100,8 @@ class Sink:
     def close(self) -> None:
         """Begin nothing more, and wait for what is under way."""
         self._open = False
+        if self._claimer is not None:
+            self._claimer.shutdown(wait=True, cancel_futures=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._batch.clear()
         self._under_way.clear()
@@ -98,22 +110,35 @@ class Sink:
         if name in self._claimed:
             return
         self._claimed[name] = size
-        self._batch.append((name, size, None if name in self._stored else data))
-        self._bytes += 0 if data is None else size
+        stored = name in self._stored
+        self._batch.append((name, size, None if stored else data))
+        self._bytes += 0 if stored or data is None else size
         if self._bytes >= BATCH_BYTES or len(self._batch) >= BATCH_BLOBS:
             self._flush()
 
     def _flush(self) -> None:
         with self._stopping():
             batch, self._batch, self._bytes = self._batch, [], 0
-            if batch:
-                self._claim([(name.hex(), size) for name, size, _ in batch])
-            for name, size, data in batch:
-                if data is not None:
-                    self._wait_until_under_way(max(UNDER_WAY - size, 0))
-                    stored = self._threads.submit(self._put, self._store, name.hex(), data)
-                    self._under_way.append((stored, size))
-                    self._under_way_bytes += size
+            self._wait_for_claim()
+            if batch and self._claimer is not None:
+                self._claiming = self._claimer.submit(self._begin, batch)
+            elif batch:
+                self._begin(batch)
+
+    def _wait_for_claim(self) -> None:
+        """Returns when the batch before this one is claimed and its blobs are on their way; raises what it raised."""
+        claiming, self._claiming = self._claiming, None
+        if claiming is not None:
+            claiming.result()
+
+    def _begin(self, batch: list[tuple[bytes, int, bytes | None]]) -> None:
+        self._claim([(name.hex(), size) for name, size, _ in batch])
+        for name, size, data in batch:
+            if data is not None:
+                self._wait_until_under_way(max(UNDER_WAY - size, 0))
+                stored = self._threads.submit(self._put, self._store, name.hex(), data)
+                self._under_way.append((stored, size))
+                self._under_way_bytes += size
 
     def _wait_until_under_way(self, limit: int) -> None:
         while self._under_way and (self._under_way_bytes > limit or self._under_way[0][0].done()):

@@ -47,7 +47,8 @@ class TreeWriter:
     """Writes one tree, in one thread; use it as a context manager.
 
     ``claim(batch)`` gets ``(blob id, uncompressed size)`` pairs before the store is asked for these blobs or given
-    them, index and root included, in the thread that calls the writer. ``previous`` is a tree whose entries may be
+    them, index and root included, in the thread that calls the writer, or with ``claim_aside`` in one of its own, one
+    batch at a time. ``previous`` is a tree whose entries may be
     kept; its blobs are taken to be stored and whole. With ``heal`` every other blob that is stored already is read,
     and stored again when it is damaged; else it is taken to be whole, too. At most ``max_entries`` entries and
     ``max_bytes`` bytes of file sizes are taken.
@@ -67,12 +68,13 @@ class TreeWriter:
         max_entries: int | None = None,
         max_bytes: int | None = None,
         heal: bool = False,
+        claim_aside: bool = False,
     ) -> None:
         self.unused: frozenset[str] = frozenset()
         """After ``finish``: blobs that were claimed and that the tree does not name, of files that were given twice."""
         self._previous = previous
         self._order = Order(max_entries, max_bytes)
-        self._sink = Sink(store, claim, previous.segment_names() if previous else (), heal=heal)
+        self._sink = Sink(store, claim, previous.segment_names() if previous else (), heal=heal, aside=claim_aside)
         self._packer = Packer(self._sink)
         self._spool = Spool()
         self._lane = Lane()
@@ -172,6 +174,8 @@ class TreeWriter:
 
     def _large(self, entry: Entry, chunks: Iterable[bytes], size: int) -> bytes:
         content, refs, numbers = FileHash(entry), [], []
+        if self._previous is not None and (before := self._previous.find(entry.path)) is not None:
+            self._sink.know(bytes.fromhex(ref.blob) for ref in before.refs)
         aside = size > CHUNK_MAX  # one chunk is hashed sooner than it is handed over
         try:
             for chunk in self._cutter.cut(chunks):

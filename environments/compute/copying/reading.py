@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from environments.compute.copying.pulling import unusable
-from environments.compute.copying.stats import checked_kind, unpack_stat
+from environments.compute.copying.stats import NOTHING, checked_kind, unpack_stat
 from environments.compute.copying.target import Target
 from environments.compute.engine import records, wire
 from environments.compute.engine.records import BadRecord, Extents, Inflow
@@ -25,6 +25,7 @@ _STATUSES: dict[int, FileStatus] = {
 class FileRead:
     """One file as it was read. Take its data before the next file is asked for; what is left then is dropped.
 
+    ``found`` is its ``stat`` unpacked.
     ``status`` says whether it was there: ``other`` is no regular file any more. Without ``ok`` there is nothing else.
     """
 
@@ -36,6 +37,7 @@ class FileRead:
             raise BadRecord("a file is out of its bounds.")
         self.status = _STATUSES[status]
         self.stat: bytes = b""
+        self.found = NOTHING
         self.xattrs: dict[bytes, bytes] = {}
         self.extents: Extents | None = None
         self._left = 0
@@ -47,26 +49,11 @@ class FileRead:
         if checked_kind(stat) != records.FILE:
             raise BadRecord("a file is none.")
         self.stat = stat
+        self.found = unpack_stat(stat)
         self.xattrs = records.unpack_xattrs(self._inflow.exactly(xattrs))
-        size = self.size
+        size = self.found.size
         self.extents = records.unpack_extents(extents, self._inflow, size)
         self._left = records.data_size(self.extents, size)
-
-    @property
-    def size(self) -> int:
-        return unpack_stat(self.stat).size
-
-    @property
-    def mode(self) -> int:
-        return unpack_stat(self.stat).mode
-
-    @property
-    def mtime_ns(self) -> int:
-        return unpack_stat(self.stat).mtime_ns
-
-    @property
-    def nlink(self) -> int:
-        return unpack_stat(self.stat).nlink
 
     def data(self) -> Iterator[bytes]:
         """The data of the extents in order (of the whole file when it has no holes), exactly as much as they say."""

@@ -33,10 +33,13 @@ def unpack_stat(stat: bytes) -> Stat:
     return Stat(KINDS[kind], *rest)
 
 
-def settled(stat: bytes, clock_ns: int) -> bool:
+NOTHING = Stat("file", 0, 0, 0, 0, 0, 0)
+"""The ``Stat`` of a file that is not there."""
+
+
+def settled(found: Stat, clock_ns: int) -> bool:
     """Whether a file of this ``STAT`` cannot change without another one: at the clock of the walk its last change was
     longer ago than the grain of time stamps."""
-    found = unpack_stat(stat)
     return max(found.mtime_ns, found.ctime_ns) < clock_ns - SETTLE_NS
 
 

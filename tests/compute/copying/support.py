@@ -84,7 +84,8 @@ def new_entries(source: Target, entries: list[Listed]) -> Iterator[tuple[NewEntr
 
 
 def of_file(file: FileRead) -> NewEntry:
-    return NewEntry(file.path, "file", file.mode, file.size, file.mtime_ns, xattrs=file.xattrs, extents=file.extents)
+    found = file.found
+    return NewEntry(file.path, "file", found.mode, found.size, found.mtime_ns, xattrs=file.xattrs, extents=file.extents)
 
 
 def look(root: Path) -> dict[bytes, tuple[Any, ...]]:

@@ -53,7 +53,7 @@ def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, change: Ca
         first = next(pieces)  # its Engine waits now: a socket holds no 16 MiB
         change(tmp_path / "a")
         content = first + b"".join(pieces)
-        assert len(content) == file.size == BIG
+        assert len(content) == file.found.size == BIG
         assert not file.steady
         calm = next(files)
         assert (b"".join(calm.data()), calm.steady) == (b"calm", True)
@@ -125,8 +125,8 @@ def test_a_stat_is_trusted_once_it_is_older_than_the_grain_of_time(tmp_path: Pat
     (tmp_path / "f").write_bytes(b"x")
     with engine(tmp_path) as target, list_tree(target) as listing:
         (entry,) = listing
-    assert not settled(entry.stat, listing.clock_ns)
-    assert settled(entry.stat, listing.clock_ns + 10**9)
+    assert not settled(unpack_stat(entry.stat), listing.clock_ns)
+    assert settled(unpack_stat(entry.stat), listing.clock_ns + 10**9)
     assert unpack_stat(entry.stat)[:4] == ("file", entry.mode, 1, 1)
     with pytest.raises(ValueError):
         unpack_stat(entry.stat[1:])

@@ -245,9 +245,7 @@ def test_files_are_read_in_any_order_and_what_is_not_taken_is_dropped(tmp_path: 
         (tmp_path / "a" / str(number)).write_bytes(bytes([number]) * (1 + 200_000 * number))
     wanted = [b"a/4", b"a/0", b"a/3", b"a/nothing", b"a", b"a/1"]
     with engine(tmp_path) as target:
-        found = [
-            (file.path, file.status, file.size if file.stat else 0, file.steady) for file in read_files(target, wanted)
-        ]
+        found = [(file.path, file.status, file.found.size, file.steady) for file in read_files(target, wanted)]
         first = [b"".join(file.data()) for file in read_files(target, [b"a/2"])]
     assert found == [
         (b"a/4", "ok", 800_001, True), (b"a/0", "ok", 1, True), (b"a/3", "ok", 600_001, True),
