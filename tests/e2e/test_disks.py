@@ -255,3 +255,41 @@ def test_parallel_forks_of_one_source(live: Platform, source: str) -> None:
         thread.join()
     assert [answers[number][0] for number in range(8)] == [201] * 8, answers
     assert {python(live, f"twin-{number}", SUM) for number in range(8)} == {source}
+
+
+def test_a_stop_copies_first_and_keeps_the_newest(live: Platform) -> None:
+    """E-253, E-254: each stop makes a version before the pod goes; only the newest two stay."""
+    body = {**POD, "lifecycle": {"snapshot": "suspend", "keep": 2}}
+    live.client.expect(201, "PUT", environment_path("careful"), body)
+    for round in range(1, 4):
+        assert live.bash("careful", f"echo {round} >> log; wc -l < log").strip() == str(round)
+        status, view = ask(live, environment_path("careful", "/stop"))
+        assert (status, view["pod"]["desired"]) == (200, "suspended")
+    numbers = [
+        one["version"] for one in live.client.expect(200, "GET", environment_path("careful", "/snapshots"))["versions"]
+    ]
+    assert numbers == [3, 2]
+    types = live.event_types("careful")
+    assert types.count("suspended") == 3
+    assert ask(live, environment_path("careful", "/restore"), {"version": 2})[0] == 200
+    assert live.bash("careful", "cat log").split() == ["1", "2"]
+
+
+def test_many_requests_for_one_copy_make_one(live: Platform) -> None:
+    """E-119: of twenty at once one holds the disk, the others are told to come back; calls go on afterwards."""
+    live.client.expect(201, "PUT", environment_path("crowd"), {"kind": "virtual"})
+    live.bash("crowd", "for i in $(seq 50); do echo $i > f$i; done")
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(ask(live, environment_path("crowd", "/snapshots"))[0]))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses.count(201) == 1
+    assert set(statuses) <= {200, 201, 409}
+    versions = live.client.expect(200, "GET", environment_path("crowd", "/snapshots"))["versions"]
+    assert [one["version"] for one in versions] == [1]
+    assert live.bash("crowd", "cat f7").strip() == "7"
