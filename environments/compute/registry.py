@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from environments.compute.contract import Driver, Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
+from environments.compute.contract import Driver, Keeps, Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
 from nylorun.kernel.clock import monotonic
 
 READINESS_CACHE = 5.0
@@ -15,6 +15,8 @@ READINESS_CACHE = 5.0
 
 class NoDriver:
     """The installation has no pods: readiness says so, everything else does not answer."""
+
+    keeps: Keeps | None = None
 
     def readiness(self) -> Readiness:
         """Never ready."""
