@@ -35,8 +35,8 @@ def driver_status(name: str) -> SandboxStatus:
 
 def way_of_copies() -> str:
     """How a pod's new volume gets the bytes of a version: ``reflink``, or ``portable``, from the archive."""
-    keeps = _driver().keeps
-    return "portable" if keeps is None else keeps.way()
+    settings = config.current()
+    return registry.way(settings.driver, settings.data_dir)
 
 
 def keeps_of(place: Workplace) -> Keeps | None:
