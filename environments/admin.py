@@ -21,7 +21,7 @@ from environments.services.operations import cancel
 from environments.services.reset import reset_environment
 from environments.services.stop import stop_environment
 from environments.services.sweep import ask_for_look
-from environments.tools.machines import pods_available
+from environments.tools.machines import pods_available, way_of_copies
 from nylorun import config
 from nylorun.http.admin import ReadOnlyAdmin
 from nylorun.kernel.errors import ApiError
@@ -67,14 +67,20 @@ class EnvironmentAdmin(ActingAdmin):
         "manifest_version_number", "manifest_hash", "desired", "observed", "reason", "driver", "k8s_name", "volume_gen",
         "rev", "host_epoch", "pod_uid", "volume_id", "image_digest", "retiring", "engine_address", "engine_seen_at",
         "unenforced", "disk_op", "disk_seed", "setup_done_gen", "started_at", "idle_at", "last_active_at",
-        "last_used_at", "delete_check_at", "created_at", "updated_at", "last_events",
+        "last_used_at", "delete_check_at", "created_at", "updated_at", "copies",
+        "last_events",
     ]  # fmt: skip
-    readonly_fields = ["last_events"]
+    readonly_fields = ["copies", "last_events"]
 
     @admin.display(description="reason")
     def reason_line(self, row: Environment) -> str:
         """The first line of why it failed or is lost."""
         return (row.reason or "").splitlines()[0][:120] if row.reason else ""
+
+    @admin.display(description="copies of disks")
+    def copies(self, row: Environment) -> str:
+        """How a fork or restore gets its bytes on this machine."""
+        return way_of_copies() if row.kind == "pod" else "portable"
 
     @admin.display(description="last events")
     def last_events(self, row: Environment) -> SafeString:

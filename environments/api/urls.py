@@ -17,6 +17,10 @@ from environments.api.environments import (
 from environments.api.files import FilesRootView, FilesView
 from environments.api.operations import CancelView, OperationsView, OperationView
 from environments.api.tools import ToolView
+from environments.tools.machines import way_of_copies
+from nylorun.http.health import add_note
+
+add_note("copies", way_of_copies)
 
 urlpatterns = [
     path("v1/environments", EnvironmentsView.as_view()),

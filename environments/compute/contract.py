@@ -11,7 +11,7 @@ A reader may rely on:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -38,6 +38,7 @@ class SandboxSpec:
     ``join_token`` is set only when the object did not exist and a token was rotated for it; an apply without one keeps
     the token the object has. ``network`` is the allow list of the Recipe (``None``: no way out). ``memory_mib`` and
     ``storage_gib`` are the Recipe's, in MiB and GiB. ``grace_seconds`` lies between asking a pod to end and killing it.
+    ``seed`` is the key of a kept disk (:class:`Keeps`) from which a volume that is yet to be made may start.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SandboxSpec:
     harness: str = "nylorun"
     env: Mapping[str, str] = field(default_factory=dict)
     join_token: str | None = None
+    seed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class SandboxStatus:
 
     ``ready``: the status is of the current spec, its mode is Running and a live pod's Engine answers. ``address`` is
     where the control plane reaches the Engine of ``pod_uid`` (``unix:<path>`` or ``host:port``). ``volume_id`` is the
-    id file on the volume. ``unenforced`` lists the limits, of ``cpus, memory, pids, storage``, the host cannot hold.
+    id file on the volume. ``filled`` is the key of the kept disk from which it was made: a volume says so from its
+    first pod on, or never. ``unenforced`` lists the limits, of ``cpus, memory, pids, storage``, the host cannot hold.
     """
 
     name: str
@@ -80,6 +83,7 @@ class SandboxStatus:
     pod_phase: str | None = None
     address: str | None = None
     volume_id: str | None = None
+    filled: str | None = None
     op_id: str | None = None
     image_digest: str | None = None
     unenforced: tuple[str, ...] = ()
@@ -100,8 +104,44 @@ class Listing:
     volumes: Mapping[str, float]
 
 
+class Keeps(Protocol):
+    """What a Driver can do that keeps whole disks beside the archive, from which new volumes start without a copy.
+
+    They are copies only: any of them may be gone at any time, and a volume that could not start from one is empty.
+    Keys and drafts are letters, digits, ``_`` and ``-``, and then perhaps a point and a number.
+    """
+
+    def way(self) -> Literal["reflink", "portable"]:
+        """How a start from a kept disk would be made here; ``portable``: there is none. Never raises."""
+
+    def keep(self, name: str, draft: str) -> bool:
+        """Keep the workspace of ``name`` as it is now, as ``draft``; whether it was possible. Never raises.
+
+        The caller sees to it that the processes of its running pod stand still. An earlier ``draft`` goes first.
+        """
+
+    def settle(self, draft: str, key: str | None) -> None:
+        """Give a draft its key, from which volumes may start; or drop it. A missing one succeeds.
+
+        Raises ``OSError``.
+        """
+
+    def tidy(self) -> frozenset[str]:
+        """Remove drafts of the dead, and every kept disk while room is short; the keys that are left.
+
+        Raises ``OSError``.
+        """
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove what is kept under these keys. Raises ``OSError``."""
+
+
 class Driver(Protocol):
     """Makes, reads and deletes Sandbox objects by name."""
+
+    @property
+    def keeps(self) -> Keeps | None:
+        """Its kept disks; ``None`` for a Driver that has no such thing."""
 
     def readiness(self) -> Readiness:
         """Say whether pods can be made now; never raises."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from environments.compute.contract import Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
+from environments.compute.contract import Keeps, Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
 
 
 @dataclass(slots=True)
@@ -29,8 +30,45 @@ class Machine:
     token: str | None = None
 
 
+class FakeKeeps:
+    """Kept disks that are names only: drafts, keys, and which volume was made from which key."""
+
+    def __init__(self) -> None:
+        self.drafts: set[str] = set()
+        self.keys: set[str] = set()
+        self.filled: dict[str, str] = {}
+
+    def way(self) -> Literal["reflink", "portable"]:
+        """Always there."""
+        return "reflink"
+
+    def keep(self, name: str, draft: str) -> bool:
+        """Note the draft."""
+        self.drafts.add(draft)
+        return True
+
+    def settle(self, draft: str, key: str | None) -> None:
+        """The draft becomes its key."""
+        if draft in self.drafts and key is not None:
+            self.keys.add(key)
+        self.drafts.discard(draft)
+
+    def tidy(self) -> frozenset[str]:
+        """All keys."""
+        return frozenset(self.keys)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget them."""
+        self.keys.difference_update(keys)
+
+
 class FakeDriver:
-    """The contract of a Driver over a dictionary; safe to use from several threads."""
+    """The contract of a Driver over a dictionary; safe to use from several threads.
+
+    It keeps no disks until ``keeps`` is set to a :class:`FakeKeeps`.
+    """
+
+    keeps: Keeps | None = None
 
     def __init__(self) -> None:
         self.machines: dict[str, Machine] = {}
@@ -53,6 +91,8 @@ class FakeDriver:
             known = self.machines.get(spec.name)
             if known is not None and known.spec.op_id == spec.op_id and (known.pod_uid or spec.mode == "Suspended"):
                 return
+            if spec.name not in self.volumes:
+                self._fill(spec)
             volume = self.volumes.setdefault(spec.name, uuid.uuid4().hex)
             machine = known or Machine(spec, volume_id=volume)
             machine.spec, machine.volume_id = spec, volume
@@ -79,6 +119,7 @@ class FakeDriver:
                 exists=False,
                 volume="missing" if volume_id is None else "present",
                 volume_id=volume_id,
+                filled=self.keeps.filled.get(name) if isinstance(self.keeps, FakeKeeps) else None,
             )
             machine = self.machines.get(name)
             if machine is None:
@@ -115,6 +156,10 @@ class FakeDriver:
         """The volume vanishes."""
         with self._lock:
             self.volumes.pop(name, None)
+
+    def _fill(self, spec: SandboxSpec) -> None:
+        if isinstance(self.keeps, FakeKeeps) and spec.seed in self.keeps.keys:
+            self.keeps.filled[spec.name] = spec.seed
 
     def _called(self, call: str, name: str) -> None:
         self.calls[call] += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from environments.compute.contract import Driver, Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
+from environments.compute.contract import Driver, Keeps, Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
 from nylorun.kernel.clock import monotonic
 
 READINESS_CACHE = 5.0
@@ -15,6 +15,8 @@ READINESS_CACHE = 5.0
 
 class NoDriver:
     """The installation has no pods: readiness says so, everything else does not answer."""
+
+    keeps: Keeps | None = None
 
     def readiness(self) -> Readiness:
         """Never ready."""
@@ -53,6 +55,14 @@ class Registry:
                 self._drivers[key] = _make(name, data_dir, installation)
             return self._drivers[key]
 
+    def way(self, name: str, data_dir: Path) -> str:
+        """How new volumes get the bytes of a version (see :class:`Keeps`), asked without any row."""
+        if name != "local":
+            return "portable"
+        from environments.compute.local.kept import Shelf  # noqa: PLC0415
+
+        return Shelf(_pods(data_dir)).way()
+
     def readiness(self, name: str, driver: Driver) -> Readiness:
         """The last answer, not older than ``READINESS_CACHE``."""
         now = monotonic()
@@ -69,12 +79,16 @@ class Registry:
             self._readiness.clear()
 
 
+def _pods(data_dir: Path) -> Path:
+    return data_dir.absolute() / "pods"
+
+
 def _make(name: str, data_dir: Path, installation: str) -> Driver:
     """Only the configured Driver is loaded: each may bring libraries that the others do without."""
     if name == "local":
         from environments.compute.local.driver import LocalDriver  # noqa: PLC0415
 
-        return LocalDriver(data_dir / "pods", installation)
+        return LocalDriver(_pods(data_dir), installation)
     if name == "fake":
         from environments.compute.fake import FakeDriver  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from environments import lifecycle
 from environments.compute.contract import SandboxSpec
 from environments.models import Environment
 from environments.reconcile import Apply, Delete, Look, Step, Trigger, World, decide
-from environments.services import dispatch, recoveries, snapshots
+from environments.services import dispatch, recoveries, seeds, snapshots
 from environments.services.rows import Facts, facts_of, hold_row, later
 from nylorun.db.tx import Tx, transact
 from nylorun.record import events, outbox
@@ -173,6 +173,7 @@ def _spec(row: Environment, facts: Facts, action: Apply, token: str | None, plac
         harness=recipe["harness"],
         env={},
         join_token=token,
+        seed=seeds.key_of(row.disk_seed),
         grace_seconds=facts.settings.stop_grace.total_seconds(),
         engine_url=places.engine_url,
         egress_url=places.egress_url,

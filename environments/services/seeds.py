@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from environments.models import Environment, Operation
-from environments.services import dispatch, endings, leases, operations, setups
+from environments.services import dispatch, endings, leases, operations, setups, versions
 from environments.services.operations import Attempt
 from environments.services.present import present
 from environments.services.rows import facts_of, later
@@ -31,6 +31,13 @@ def queue_if_needed(tx: Tx, row: Environment, now: datetime, *, hand_out: bool) 
 def named_by(seed: dict[str, Any]) -> dict[str, Any]:
     """What an Operation's ``data`` holds of a seed: the version it keeps from being removed."""
     return {"artifactId": seed["artifactId"], "version": seed["version"]}
+
+
+def key_of(seed: dict[str, Any] | None) -> str | None:
+    """The key of the kept disk that a new volume may start from; ``None`` when nothing waits to be written."""
+    if seed is None or seed.get("written"):
+        return None
+    return versions.holder_of(seed["artifactId"], seed["version"])
 
 
 def written(attempt: Attempt) -> bool:

@@ -70,6 +70,17 @@ def root_of(artifact_id: str, number: int) -> str | None:
     return rows.values_list("root", flat=True).first()
 
 
+def holder_of(artifact_id: str, number: int) -> str | None:
+    """The Operation that made a version, which no other version ever has: the key of its kept disk. Without a lock."""
+    rows = ArtifactVersion.objects.filter(artifact_id=artifact_id, number=number)
+    return rows.values_list("holder", flat=True).first()
+
+
+def made_by(operation_ids: Iterable[str]) -> set[str]:
+    """Those of these Operations whose version is there."""
+    return set(ArtifactVersion.objects.filter(holder__in=list(operation_ids)).values_list("holder", flat=True))
+
+
 def latest_root(uid: UUID) -> str | None:
     """The root of the newest version's tree: what a copy compares with."""
     rows = ArtifactVersion.objects.filter(artifact__environment_uid=uid).order_by("-number")

@@ -23,6 +23,9 @@ class Workplace:
     fresh: bool
     """A virtual workspace that was not made yet: its ``files`` are written before the first call."""
     files: Sequence[dict[str, object]] = ()
+    driver: str | None = None
+    machine: str | None = None
+    """A pod's Driver, and the name it knows the pod's machine by."""
 
 
 def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
@@ -38,6 +41,8 @@ def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
         disk_bytes=disk_bytes,
         fresh=fresh,
         files=row.applied.get("files", ()) if fresh else (),
+        driver=row.driver if row.kind == "pod" else None,
+        machine=row.k8s_name if row.kind == "pod" else None,
     )
 
 

@@ -5,6 +5,8 @@
   read). Sockets, pipes, devices and what vanished are left out.
 * :func:`copy_in` writes a tree in the place of what is there: on a pod into the workspace itself, on a virtual one
   beside it, swapped in when it is whole.
+* A ``twin`` is taken at the end of the pass, while the pod is still held, and dropped when the hold did not last or
+  the archive lacks what the disk has.
 * Memory is bounded whatever the tree holds. Raises :class:`CopyFailed`, ``NotAccepted``, ``Interrupted``,
   :class:`BlobError` and what ``claim`` raises.
 """
@@ -14,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 from environments.compute import copying
-from environments.compute.copying import FileRead, Listed, Stat, Target
+from environments.compute.copying import FileRead, Held, Listed, Stat, Target
 from environments.errors import DiskCopyFailed
 from environments.services.versions import Copied
+from environments.tools.twin import Twin
 from nylorun.blobs import (
     BlobDamaged,
     BlobMissing,
@@ -62,18 +64,19 @@ def copy_out(
     most_bytes: int,
     hold: bool,
     progress: Progress,
+    twin: Twin | None = None,
 ) -> Copied:
     """Copy the tree behind ``target`` into ``store``; ``previous`` is the root it is compared with.
 
     A previous tree that is damaged is not relied on: everything is read then, which also stores what was missing.
     """
     try:
-        return _copy_out(target, store, claim, previous, most_bytes, hold, progress)
+        return _copy_out(target, store, claim, previous, most_bytes, hold, progress, twin)
     except (BlobMissing, BlobDamaged):
         if previous is None:
             raise
         progress.bytes = progress.files = 0
-        return _copy_out(target, store, claim, None, most_bytes, hold, progress, heal=True)
+        return _copy_out(target, store, claim, None, most_bytes, hold, progress, twin, heal=True)
 
 
 def _copy_out(
@@ -84,19 +87,25 @@ def _copy_out(
     most_bytes: int,
     hold: bool,
     progress: Progress,
+    twin: Twin | None,
     *,
     heal: bool = False,
 ) -> Copied:
     reader = None if previous is None else TreeReader(store, previous)
-    still: AbstractContextManager[Any] = copying.hold(target) if hold else nullcontext()
+    still: AbstractContextManager[Held] = copying.hold(target) if hold else nullcontext(Held(lost=True))
     with TreeWriter(
         store, claim, reader, max_entries=FILES_MAX, max_bytes=most_bytes, heal=heal, claim_aside=True
     ) as writer:
-        with still, copying.list_tree(target, most_entries=FILES_MAX) as listing:
-            copy = _Copy(target, writer, progress, listing.clock_ns)
-            for listed, raw in _compared(listing, reader):
-                copy.take(listed, raw)
-            copy.flush()
+        with still as held:
+            with copying.list_tree(target, most_entries=FILES_MAX) as listing:
+                copy = _Copy(target, writer, progress, listing.clock_ns)
+                for listed, raw in _compared(listing, reader):
+                    copy.take(listed, raw)
+                copy.flush()
+            if twin is not None and not (held.lost or listing.unreachable or copy.left_out):
+                twin.take()
+        if twin is not None and held.lost:
+            twin.drop()
         tree = writer.finish()  # the pod goes on meanwhile
     return Copied(tree.root, tree.sha256, tree.size, tree.files)
 
@@ -115,10 +124,11 @@ def _compared(listing: Iterable[Listed], reader: TreeReader | None) -> Iterator[
 class _Copy:
     """The entries of one pass: kept, or waiting in order until the files among them are read.
 
-    Runs for every entry of a disk, so a ``STAT`` is unpacked once.
+    Runs for every entry of a disk, so a ``STAT`` is unpacked once. ``left_out`` counts files that could not be read.
     """
 
     def __init__(self, target: Target, writer: TreeWriter, progress: Progress, clock_ns: int) -> None:
+        self.left_out = 0
         self._target = target
         self._writer = writer
         self._progress = progress
@@ -176,6 +186,7 @@ class _Copy:
         """Store one file; false when there is none any more."""
         for left in range(READS - 1, -1, -1):
             if read.status != "ok":
+                self.left_out += 1
                 return False
             try:
                 self._store(read, last=left == 0)

@@ -107,13 +107,28 @@ def add_check(name: str, check: Check) -> None:
     _Probes.named[name] = Probe(lambda: {name: check() or OK}, lambda: [name])
 
 
+class _Notes:
+    """What is said besides, and makes nobody unready; rooms further up add theirs."""
+
+    named: dict[str, Probe] = {}
+
+
+def add_note(name: str, look: Callable[[], str]) -> None:
+    """Say what ``look`` answers, in a thread of its own, beside the checks: a word about how this process works."""
+    _Notes.named[name] = Probe(lambda: {name: look()}, lambda: [name])
+
+
 def report() -> tuple[bool, dict[str, str]]:
-    """Whether every check is ``ok``, and each answer by name; the probes run side by side."""
-    probes = [_database, _broker, *_Probes.named.values()]
-    for probe in probes:
+    """Whether every check is ``ok``, and each answer and note by name; the probes run side by side."""
+    probes, notes = [_database, _broker, *_Probes.named.values()], list(_Notes.named.values())
+    for probe in (*probes, *notes):
         probe.begin()
-    checks = {name: answer for probe in probes for name, answer in probe.answers().items()}
-    return all(answer == OK for answer in checks.values()), checks
+    checks = _answers(probes)
+    return all(answer == OK for answer in checks.values()), {**checks, **_answers(notes)}
+
+
+def _answers(probes: list[Probe]) -> dict[str, str]:
+    return {name: answer for probe in probes for name, answer in probe.answers().items()}
 
 
 def _database_names() -> list[str]:

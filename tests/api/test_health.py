@@ -20,7 +20,8 @@ from nylorun.http.health import Probe
 from nylorun.kernel.clock import monotonic
 from tests.support.client import Api
 
-READY = {"database": "ok", "broker": "ok", "migrations": "ok", "keyring": "ok", "blobs": "ok"}
+READY = {"database": "ok", "broker": "ok", "migrations": "ok", "keyring": "ok", "blobs": "ok", "copies": "portable"}
+AWAY = {**dict.fromkeys(READY, "does not answer"), "blobs": "ok", "copies": "portable"}
 LATE = 3.5  # two seconds, and what a busy machine adds
 
 
@@ -86,6 +87,16 @@ def test_a_process_that_can_work_is_ready() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("says", ["reflink", "anything"])
+def test_a_note_makes_nobody_unready(monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """How disks are copied is said; a machine that copies them from the archive is as ready."""
+    monkeypatch.setattr(health._Notes, "named", {})
+    health.add_note("copies", lambda: says)
+    answer = Api().get("/readyz")
+    assert (answer.status, answer.json) == (200, {"status": "ready", "checks": {**READY, "copies": says}})
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_missing_migration_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """E-232: a process newer than its database is not ready."""
     known = health._known_migrations()
@@ -112,7 +123,7 @@ def test_absent_servers_are_told_at_once(monkeypatch: pytest.MonkeyPatch, closed
     point_database(monkeypatch, closed)
     point_broker(monkeypatch, closed)
     checks = Api().get("/readyz").json["checks"]
-    assert checks == {**dict.fromkeys(READY, "does not answer"), "blobs": "ok"}
+    assert checks == AWAY
 
 
 @pytest.mark.django_db(transaction=True)

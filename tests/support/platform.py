@@ -131,9 +131,9 @@ def start(folder: Path, *options: str) -> Platform:
 
 
 @contextmanager
-def platform(*options: str) -> Iterator[Platform]:
-    """A platform in a folder of its own; at the end nothing of it may be left on the machine."""
-    with tempfile.TemporaryDirectory(prefix="nylorun-live-", ignore_cleanup_errors=True) as name:
+def platform(*options: str, within: Path | None = None) -> Iterator[Platform]:
+    """A platform in a folder of its own, made in ``within``; at the end nothing of it may be left on the machine."""
+    with tempfile.TemporaryDirectory(prefix="nylorun-live-", dir=within, ignore_cleanup_errors=True) as name:
         running = start(Path(name), *options)
         try:
             yield running

@@ -24,8 +24,9 @@ from environments.services.workplace import Workplace
 from environments.tools import disk
 from environments.tools.files import workspace_of, write_input_files
 from environments.tools.keeper import Keeper, Stopped
-from environments.tools.machines import pods_available
+from environments.tools.machines import is_filled, pods_available
 from environments.tools.serve import channel_of
+from environments.tools.twin import Twin
 from manifests.services import content
 from manifests.store import current_store
 from nylorun import config
@@ -115,10 +116,19 @@ def _too_many(most: int) -> ByteLimitExceeded:
 
 
 def _snapshot(attempt: Attempt, keeper: Keeper) -> None:
-    snapshots.finish(attempt, _copy_out(attempt, keeper))
+    with Twin(attempt.call) as twin:
+        tree = _copy_out(attempt, keeper, twin)
+        if snapshots.finish(attempt, tree):
+            _settle(attempt, twin)
 
 
-def _copy_out(attempt: Attempt, keeper: Keeper) -> Copied:
+def _settle(attempt: Attempt, twin: Twin) -> None:
+    """The commit was this attempt's: its twin is that of the version, unless the disk was unchanged."""
+    for key in versions.made_by([attempt.operation_id]):
+        twin.settle(key)
+
+
+def _copy_out(attempt: Attempt, keeper: Keeper, twin: Twin) -> Copied:
     place = _wait_for_engine(attempt, keeper)
     channel = channel_of(place)
     if place.fresh and place.files:
@@ -134,6 +144,7 @@ def _copy_out(attempt: Attempt, keeper: Keeper) -> Copied:
             most_bytes=place.disk_bytes,
             hold=place.kind == "pod",
             progress=keeper.progress,
+            twin=twin.of(place),
         )
     except TreeTooLarge as error:
         raise _too_many(error.max) if error.limit == "files" else _too_large(error.max) from error
@@ -151,7 +162,10 @@ def _fill(attempt: Attempt, keeper: Keeper) -> None:
         root = versions.root_of(attempt.data["artifactId"], attempt.data["version"])
         if root is None:
             raise DiskCopyFailed("its Disk version is gone")
-        _copy_in(attempt, keeper, root)
+        if is_filled(attempt.workplace, versions.holder_of(attempt.data["artifactId"], attempt.data["version"])):
+            operations.note(attempt, copied="reflink")
+        else:
+            _copy_in(attempt, keeper, root)
     seeds.finish(attempt)
 
 
@@ -170,9 +184,11 @@ def _copy_in(attempt: Attempt, keeper: Keeper, root: str) -> None:
 def _fork(attempt: Attempt, keeper: Keeper) -> None:
     number = attempt.data.get("version")
     if attempt.lease is not None:
-        number = forks.keep_copy(attempt, _copy_out(attempt, keeper))
-        if number is None:
-            raise Stopped
+        with Twin(attempt.call) as twin:
+            number = forks.keep_copy(attempt, _copy_out(attempt, keeper, twin))
+            if number is None:
+                raise Stopped
+            _settle(attempt, twin)
     attempt = replace(attempt, lease=None)
     if operations.has_moved(attempt):
         keeper.stop.set()

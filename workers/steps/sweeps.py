@@ -124,6 +124,15 @@ def orphaned_objects() -> None:
             driver.delete(name)
 
 
+def kept_disks() -> None:
+    """Kept disks whose version is gone."""
+    settings = config.current()
+    keeps = registry.driver(settings.driver, settings.data_dir, installation_id()).keeps
+    if keeps is not None:
+        keys = keeps.tidy()
+        keeps.drop(keys - versions.made_by(keys))
+
+
 def delete_unused() -> None:
     """Delete what was unused for its ``deleteAfter``, batch after batch, for at most 30 s."""
     deadline = monotonic() + BUDGET
@@ -153,6 +162,7 @@ STEPS: tuple[Callable[[], object], ...] = (
     stray_workspaces,
     stale_pods,
     orphaned_objects,
+    kept_disks,
     delete_unused,
     ended_operations,
     unnamed_content,

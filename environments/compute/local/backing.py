@@ -15,20 +15,14 @@ A reader may rely on:
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from environments.compute.local import image, owners
-from environments.compute.local.disk import in_use
 from environments.compute.local.errors import CannotStart
 from environments.compute.local.places import Place, hold
-from environments.compute.local.processes import NotSwept
 from environments.compute.local.reserve import free_bytes
-
-RELEASE_SECONDS = 10.0
-RELEASE_PAUSE = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +34,19 @@ class Volume:
     limited: bool
 
 
-def prepare(place: Place, owner: dict[str, Any], storage: int) -> Volume:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kept image (see ``kept``): its key and its file."""
+
+    key: str
+    image: Path
+
+
+def prepare(place: Place, owner: dict[str, Any], storage: int, kept: Kept | None = None) -> Volume:
     """Make what is missing of the volume of ``place``, for ``storage`` bytes; the caller holds the name.
 
+    A new image starts from ``kept`` where that is possible: then the owner's note says ``filled`` and its key. An image
+    whose maker died before it wrote the note counts as not filled.
     Raises :class:`CannotStart` for an image that lost a part, or that this process may not mount, and ``OSError``.
     """
     _require_whole(place)
@@ -56,7 +60,10 @@ def prepare(place: Place, owner: dict[str, Any], storage: int) -> Volume:
         place.give_id(owner)
         return Volume(uid, None, limited=False)
     if not place.image.exists():
-        image.make(place.image, storage, uid)
+        if kept is not None and image.adopted(place.image, kept.image, storage, uid):
+            owner = {**owner, "filled": kept.key}
+        else:
+            image.make(place.image, storage, uid)
     place.give_id(owner)
     disk = {"image": str(place.image), "at": str(place.disk)}
     return Volume(uid, disk, limited=_fit(place, storage))
@@ -80,15 +87,3 @@ def _fit(place: Place, storage: int) -> bool:
     if size < storage and free_bytes(place.root) >= storage - size:
         image.grow(place.image, storage)
     return size <= storage
-
-
-def wait_released(place: Place) -> None:
-    """Wait until the kernel has unmounted the image of a pod whose processes are gone.
-
-    Raises :class:`NotSwept` when much that was written is still on its way after ``RELEASE_SECONDS``.
-    """
-    deadline = time.monotonic() + RELEASE_SECONDS
-    while in_use(str(place.image)):
-        if time.monotonic() > deadline:
-            raise NotSwept(f"the disk image of {place.name} is still in use")
-        time.sleep(RELEASE_PAUSE)  # noqa: TID251 - the kernel tells nobody when a loop device has let go

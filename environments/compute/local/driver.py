@@ -23,6 +23,7 @@ from typing import Any
 from environments.compute.contract import Listing, NoAnswer, Readiness, SandboxSpec, SandboxStatus
 from environments.compute.local import pods
 from environments.compute.local.errors import CannotStart, NameTaken
+from environments.compute.local.kept import Shelf
 from environments.compute.local.owners import NoUidLeft
 from environments.compute.local.places import Place, empty_trash, forget_lock, hold
 from environments.compute.local.probe import probe
@@ -44,6 +45,7 @@ class LocalDriver:
         self._root = root.absolute()
         self._installation = installation
         self._renew_seconds = renew_seconds
+        self.keeps = Shelf(self._root)
 
     def readiness(self) -> Readiness:
         """Whether a sandbox starts here. Asked of the host once; a "no" is asked again after a few seconds."""
@@ -153,6 +155,7 @@ class LocalDriver:
             pod_phase=("Running" if ready else pod.phase) if pod is not None and alive else None,
             address=pod.address if pod is not None and alive else None,
             volume_id=volume_id,
+            filled=place.volume_owner().get("filled"),
             op_id=found["opId"],
             unenforced=tuple(pod.unenforced) if pod is not None and alive else (),
             reason=reason,

@@ -3,6 +3,7 @@
 A reader may rely on:
   * an image appears at its path whole or not at all, and what is in it has been synced. It is sparse, holds
     ``workspace/`` and ``harness/`` of the outside user, and its journal has its place on the host's disk;
+  * ``adopted`` makes one from a kept image of another volume, which costs no copy of its bytes;
   * ``why_not`` tries what a pod does: it makes a small image and runs ``true`` in a sandbox that has its folders there.
     A "yes" is kept for the life of the process, a "no" for ``AGAIN`` seconds.
 """
@@ -21,10 +22,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from environments.compute.local import probe
-from environments.compute.local.disk import lock
+from environments.compute.local import host, probe, reflink
+from environments.compute.local.disk import in_use, lock
 from environments.compute.local.errors import CannotStart
 from environments.compute.local.owners import NoUidLeft
+from environments.compute.local.processes import NotSwept, marker
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,9 @@ SUPERBLOCK, MAGIC, JOURNAL_TREE = 1024, 0xEF53, 0x10C
 EXTENTS = b"\x0a\xf3"
 TRIAL_SIZE = 32 << 20
 AGAIN = 60.0
+RELEASE_SECONDS = 10.0
+RELEASE_PAUSE = 0.002
+LOG_TAIL = 500
 
 
 def make(image: Path, size: int, uid: int) -> None:
@@ -43,8 +48,6 @@ def make(image: Path, size: int, uid: int) -> None:
 
     Raises :class:`CannotStart` and ``OSError``. What an earlier maker left half done beside it is removed.
     """
-    for stale in image.parent.glob(".making-*"):
-        shutil.rmtree(stale, ignore_errors=True)
     with _folder_beside(image) as making:
         seed, beside = making / "seed", making / image.name
         seed.mkdir(mode=0o755)  # its mode becomes that of the file system's own root
@@ -61,12 +64,56 @@ def make(image: Path, size: int, uid: int) -> None:
 @contextmanager
 def _folder_beside(image: Path) -> Iterator[Path]:
     """A folder for making ``image``, of a name that no ``mkfs`` of a maker that was killed still writes to."""
+    for stale in image.parent.glob(".making-*"):
+        shutil.rmtree(stale, ignore_errors=True)
     making = image.parent / f".making-{secrets.token_hex(6)}"
     making.mkdir(mode=0o700)
     try:
         yield making
     finally:
         shutil.rmtree(making, ignore_errors=True)
+
+
+def adopted(image: Path, kept: Path, most: int, uid: int) -> bool:
+    """Make ``image`` from the image ``kept``, of at most ``most`` bytes, for the outside user ``uid`` (see ``adopt``).
+
+    ``False`` when that is not possible, and nothing is there then; the caller is the only one who makes ``image``.
+    """
+    try:
+        if capacity(kept) > most:
+            return False
+        with _folder_beside(image) as making:
+            at, beside = making / "at", making / image.name
+            at.mkdir(mode=0o700)
+            reflink.clone(kept, beside)
+            _adopt(beside, at, uid)
+            beside.rename(image)
+    except (CannotStart, NotSwept, OSError, subprocess.TimeoutExpired) as error:
+        log.warning("%s is filled from the archive: %s", image, error)
+        return False
+    return True
+
+
+def _adopt(image: Path, at: Path, uid: int) -> None:
+    try:
+        plan = {"image": str(image), "at": str(at), "uid": uid}
+        result = host.run_code("environments.compute.local.adopt", plan, marker(secrets.token_hex(8)))
+    finally:
+        wait_released(image)
+    if result.returncode != 0:
+        raise CannotStart(result.stderr.strip()[-LOG_TAIL:])
+
+
+def wait_released(image: Path) -> None:
+    """Wait until the kernel has unmounted the image whose processes are gone.
+
+    Raises :class:`NotSwept` when much that was written is still on its way after ``RELEASE_SECONDS``.
+    """
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while in_use(str(image)):
+        if time.monotonic() > deadline:
+            raise NotSwept(f"the disk image {image} is still in use")
+        time.sleep(RELEASE_PAUSE)  # noqa: TID251 - the kernel tells nobody when a loop device has let go
 
 
 def _allocate_journal(image: Path) -> None:

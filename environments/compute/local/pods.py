@@ -20,8 +20,9 @@ from typing import Any
 
 from environments.compute.contract import SandboxSpec
 from environments.compute.engine import wire
-from environments.compute.local import backing, bwrap, host, limits
+from environments.compute.local import backing, bwrap, host, image, limits
 from environments.compute.local.errors import CannotStart
+from environments.compute.local.kept import Shelf
 from environments.compute.local.places import Place
 from environments.compute.local.probe import usable_host
 from environments.compute.local.processes import is_alive, marker, sweep
@@ -124,7 +125,7 @@ def kill(place: Place, pod: Pod | None) -> None:
     if pod is None:
         return
     sweep(marker(pod.uid), list(pod.groups))
-    backing.wait_released(place)
+    image.wait_released(place.image)
     place.socket.unlink(missing_ok=True)
     place.forget_pod()
 
@@ -136,7 +137,8 @@ def start(place: Place, spec: SandboxSpec, *, renew_seconds: float) -> None:
     """Start a new pod on the volume of ``place``, made when it is missing; raises :class:`CannotStart`."""
     box_host = usable_host(place.root)
     storage = spec.storage_gib * GIB
-    volume = backing.prepare(place, {"installation": spec.installation, "uid": spec.uid}, storage)
+    owner = {"installation": spec.installation, "uid": spec.uid}
+    volume = backing.prepare(place, owner, storage, _kept(place, spec.seed))
     pod_uid = str(uuid.uuid4())
     caps = limits.Caps(spec.cpus, spec.memory_mib * MIB, PIDS_MAX)
     group, trees = f"nylorun-{spec.name}-{pod_uid[:8]}", limits.own_hierarchies()
@@ -167,6 +169,11 @@ def start(place: Place, spec: SandboxSpec, *, renew_seconds: float) -> None:
         **_sandbox(box_host, place, spec, pod_uid),
     }
     _supervise(place, plan)
+
+
+def _kept(place: Place, key: str | None) -> backing.Kept | None:
+    found = None if key is None else Shelf(place.root).path(key)
+    return None if key is None or found is None else backing.Kept(key, found)
 
 
 def _sandbox(box_host: bwrap.Host, place: Place, spec: SandboxSpec, pod_uid: str) -> dict[str, Any]:
