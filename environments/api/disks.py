@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -28,6 +29,7 @@ from nylorun.http.words import READ, WRITE
 from nylorun.kernel.errors import InvalidRequest
 
 NUMBER_MAX = 2**31 - 1
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class SnapshotsView(OperationAnswers):
@@ -54,7 +56,7 @@ class SnapshotsView(OperationAnswers):
     def post(self, request: Request, id: str) -> HttpResponse:
         """201 with a new version, 200 when the disk is as the latest one."""
         environment_id = self.environment_id()
-        self.body(Nothing)
+        self.refuse_key(self.body(Nothing))
         operation = snapshots.request(environment_id, actor=self.caller.actor, pods=pods_available())
         return self.answer_end(operation)
 
@@ -78,8 +80,9 @@ class SnapshotView(ApiView):
 
     def _number(self) -> int:
         text = self.segment("version")
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= NUMBER_MAX or text[0] == "0":
-            raise InvalidRequest([{"path": "{version}", "message": "must be a version number from 1"}])
+        if _NUMBER.fullmatch(text) is None or int(text) > NUMBER_MAX:
+            message = f"must be a version number from 1 to {NUMBER_MAX}"
+            raise InvalidRequest([{"path": "{version}", "message": message}])
         return int(text)
 
 
@@ -93,6 +96,7 @@ class RestoreView(OperationAnswers):
         """A pod gets a new volume, a workspace is swapped; files and setup do not run again."""
         environment_id = self.environment_id()
         body = self.body(RestoreBody)
+        self.refuse_key(body)
         root = versions.root_to_restore(environment_id, body.version)
         if root is not None:
             release()
@@ -117,6 +121,7 @@ class ForkView(OperationAnswers):
         """The new Environment and what was carried over; with ``dryRun`` the plan only."""
         source = self.environment_id()
         body = self.body(ForkBody)
+        self.refuse_key(body)
         command = body.command(source)
         if body.dry_run:
             return self.answer({"dryRun": True, "plan": present_plan(forks.plan(command, caller=self.caller))})

@@ -18,10 +18,11 @@ from environments.services.operation_views import Seen
 from environments.tools.awaiting import await_end
 from nylorun.http.openapi import describes
 from nylorun.http.paging import Listing, Position
-from nylorun.http.prefer import Prefer, prefer_of
+from nylorun.http.prefer import Prefer, idempotency_key, prefer_of
+from nylorun.http.shape import Post
 from nylorun.http.view import ApiView
 from nylorun.http.words import READ, WRITE
-from nylorun.kernel.errors import ApiError, NotFound
+from nylorun.kernel.errors import ApiError, NotFound, RequestRejected
 
 
 class _Failed(ApiError):
@@ -39,6 +40,11 @@ class _Failed(ApiError):
 
 class OperationAnswers(ApiView):
     """What every view that starts an Operation shares."""
+
+    def refuse_key(self, body: Post) -> None:
+        """Refuse an idempotency key rather than promise what is not kept."""
+        if idempotency_key(self.header("Idempotency-Key"), body.idempotency_key) is not None:
+            raise RequestRejected("Idempotency keys are not served here by this version: send the request without one.")
 
     def answer_end(self, operation_id: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Wait as ``Prefer`` says; the result, the error it ended with, or 202 with the Operation."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from environments.commands import UNSET, DiskSource, ForkEnvironment, PutEnvironment
-from environments.errors import DiskVersionNotFound, OperationInterrupted
+from environments.errors import DiskVersionNotFound
 from environments.models import Environment, Operation
 from environments.services import dispatch, leases, operations, snapshots, versions
 from environments.services.available import PodsAvailable
@@ -54,7 +54,7 @@ class Plan:
 
 
 class FenceMoved(Exception):
-    """Another attempt has this Operation now: the caller stops and writes nothing."""
+    """Another attempt has this Operation now, or it was cancelled: the caller stops and writes nothing."""
 
 
 def plan(command: ForkEnvironment, *, caller: Caller) -> Plan:
@@ -231,7 +231,7 @@ def _held(tx: Tx, source: Environment, attempt: Attempt) -> Operation:
     if operation is None or operation.state != "running" or operation.attempt != attempt.attempt:
         raise FenceMoved
     if operation.cancel_requested:
-        raise OperationInterrupted(operation.id, "It was cancelled.")
+        raise FenceMoved
     return operation
 
 

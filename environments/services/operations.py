@@ -204,13 +204,17 @@ def has_moved(attempt: Attempt) -> bool:
 
 
 def is_ours(row: Environment, operation: Operation, attempt: Attempt) -> bool:
-    """The fence: this attempt still runs, on this very row, and nobody took its disk lease."""
+    """The fence: this attempt still runs, on this very row, and nobody took its disk lease.
+
+    A fork that has copied its source holds no lease any more, and needs none.
+    """
+    needs_lease = attempt.lease is not None and not (operation.kind == "fork" and "version" in operation.data)
     return (
         row.live
         and row.uid == attempt.uid
         and operation.state == "running"
         and operation.attempt == attempt.attempt
-        and (attempt.lease is None or leases.held_by(row, attempt.operation_id, attempt.attempt))
+        and (not needs_lease or leases.held_by(row, attempt.operation_id, attempt.attempt))
     )
 
 

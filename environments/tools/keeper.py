@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 
 from django.db import DatabaseError
 
@@ -59,6 +60,11 @@ class Keeper:
         if self.standing is not Standing.OURS:
             raise Stopped
 
+    def look(self) -> None:
+        """Find out how the attempt stands, without raising."""
+        with suppress(Stopped):
+            self.require()
+
     def _run(self) -> None:
         while not pause(LOOK, self._over):
             self._look()
@@ -73,6 +79,8 @@ class Keeper:
         except (ServiceUnavailable, DatabaseError) as error:
             # The lease goes on for a while; every write-back looks at it again.
             log.warning("the lease of %s was not renewed: %s", self._attempt.operation_id, error)
+        finally:
+            release()
 
     def _renew(self) -> None:
         progress = self.progress.view()

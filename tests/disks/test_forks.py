@@ -160,6 +160,37 @@ def test_a_later_attempt_does_not_copy_again(api: Api, clock: Any) -> None:
     assert row("demo-2").forked_from["disk"] == 1
 
 
+def test_a_fork_that_copied_its_source_goes_on_without_a_lease(api: Api) -> None:
+    """E-226, E-227: it renews, is refused or cancelled as before, although its lease went back."""
+    fork = asked(api, FORK, {"id": "demo-2"})
+    attempt = begun(fork.id)
+    assert forks.keep_copy(attempt, tree("one")) == 1
+    assert operations.renew(attempt) is operations.Standing.OURS
+    assert operations.fail(attempt, RequestConflict("taken"))
+    again = begun(asked(api, FORK, {"id": "demo-2"}).id)
+    assert forks.keep_copy(again, tree("one")) == 1
+    api.post(f"/v1/operations/{again.operation_id}/cancel", {})
+    with pytest.raises(forks.FenceMoved):
+        made(copied_before(again))
+    assert operations.renew(again) is operations.Standing.CANCELLED
+    assert operations.end_cancelled(again)
+    assert Operation.objects.get(pk=again.operation_id).state == "cancelled"
+
+
+def copied_before(attempt: Attempt) -> Attempt:
+    from dataclasses import replace
+
+    return replace(attempt, data={**attempt.data, "version": 1})
+
+
+def test_keys_are_refused_rather_than_ignored(api: Api) -> None:
+    """E-233: no route promises to replay what it does not keep."""
+    for path, body in (("snapshots", {}), ("restore", {"version": 1}), ("fork", {"id": "x"})):
+        answer = api.post(f"{URL}/{path}", body, **{"Idempotency-Key": "k"})
+        assert refusal(answer)[:2] == (400, "request_rejected")
+        assert refusal(api.post(f"{URL}/{path}", body, **{"Idempotency-Key": "a b"}))[:2] == (400, "invalid_request")
+
+
 def test_a_version_a_fork_is_about_to_use_stays(api: Api) -> None:
     """E-262: an unfinished Operation names it."""
     version(api, "one")

@@ -64,8 +64,10 @@ def _run(attempt: Attempt) -> None:
     with Keeper(attempt) as keeper:
         try:
             _RUNNERS[attempt.kind](attempt, keeper)
-        except (Stopped, forks.FenceMoved):
+        except Stopped:
             pass
+        except forks.FenceMoved:
+            keeper.look()
         except (NotAccepted, Interrupted, NoAnswer, StoreUnavailable, ServiceUnavailable, DatabaseError) as error:
             _unless_stopped(keeper, partial(operations.put_back, attempt, str(error)))
         except CopyFailed as error:
@@ -190,9 +192,7 @@ def _fork(attempt: Attempt, keeper: Keeper) -> None:
                 raise Stopped
             _settle(attempt, twin)
     attempt = replace(attempt, lease=None)
-    if operations.has_moved(attempt):
-        keeper.stop.set()
-        keeper.require()
+    keeper.require()
     forks.create(attempt, number, pods=pods_available(), tenant=config.current().tenant_id)
 
 

@@ -35,6 +35,7 @@ from environments.compute.virtual.watch import Watch, ending
 
 STDIN_MAX = 1 << 20
 DISK_DEFAULT = 64 << 30
+LINGER_SECONDS = 2.0
 GROWN_KIB = 64 * 1024
 BROKEN = 70
 REHEARSAL_SECONDS = 5.0
@@ -107,6 +108,7 @@ class Worker:
         self._meter = meter
         self._watch = Watch(line, meter)
         self._used_shell = False
+        self._cut = False  # the client may still be sending when it is answered
         self._size = _resident_kib()
 
     def serve_one(self) -> bool:
@@ -127,12 +129,16 @@ class Worker:
 
     def _serve(self, client: socket.socket, payload: bytes) -> None:
         try:
-            client.sendall(self._answer(client, payload))
+            answer = self._answer(client, payload)
+            client.sendall(answer)
+            if self._cut:
+                _linger(client)
         except (ClientGone, ProtocolError, OSError):  # nobody is left to answer
             return
 
     def _answer(self, client: socket.socket, payload: bytes) -> bytes:
         """Do the call; gives the frames that end it."""
+        self._cut = False
         try:
             header = wire.parse_header(payload)
             limit = Args(header.limits).optional_number("diskBytes")
@@ -144,6 +150,7 @@ class Worker:
             if header.op == "tree.write":
                 self._whole()
         except ToolError as failure:
+            self._cut = True
             value = wire.failed(failure.code, failure.message)
         except wire.Refused as refusal:
             value = wire.failed("tool.failed", refusal.message)
@@ -179,6 +186,14 @@ def _header_bytes(message: bytes, handles: list[int]) -> bytes:
 
 def _sender(client: socket.socket) -> Callable[[bytes | memoryview], None]:
     return lambda data: wire.write_frame(client, wire.DATA, data)
+
+
+def _linger(client: socket.socket) -> None:
+    """Take what the client still sends: closing on unread bytes would cut off the answer it has not read yet."""
+    client.shutdown(socket.SHUT_WR)
+    client.settimeout(LINGER_SECONDS)
+    while client.recv(wire.CHUNK):
+        pass
 
 
 def _stdin(client: socket.socket) -> bytes:
