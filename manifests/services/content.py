@@ -96,10 +96,12 @@ def claim(holder: str, blobs: Sequence[tuple[str, int]]) -> None:
     Raises :class:`ByteLimitExceeded` when they would pass the Tenant's total, and :class:`ServiceUnavailable` when one
     of them is just being removed; the batch it happens in is not written. The connection is given back at the end.
     """
-    for first in range(0, len(blobs), BATCH):
-        batch = blobs[first : first + BATCH]
-        transact(partial(_claim, holder=holder, batch=batch))
-    give_connection_back()
+    try:
+        for first in range(0, len(blobs), BATCH):
+            batch = blobs[first : first + BATCH]
+            transact(partial(_claim, holder=holder, batch=batch))
+    finally:
+        give_connection_back()
 
 
 def charge(used: int, added: int) -> None:
