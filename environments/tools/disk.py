@@ -37,8 +37,8 @@ from nylorun.kernel.errors import ServiceUnavailable
 
 FILES_MAX = 1_000_000
 READS = 3
-WINDOW = 20_000
-"""Entries that wait for the next batch of file reads."""
+WINDOW, WINDOW_BYTES = 20_000, 8 << 20
+"""Entries, and content that came with them, that wait for the next batch of file reads."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _copy_out(
         store, claim, reader, max_entries=FILES_MAX, max_bytes=most_bytes, heal=heal, claim_aside=True
     ) as writer:
         with still as held:
-            with copying.list_tree(target, most_entries=FILES_MAX) as listing:
+            with copying.list_tree(target, content=reader is None, most_entries=FILES_MAX) as listing:
                 copy = _Copy(target, writer, progress, listing.clock_ns)
                 for listed, raw in _compared(listing, reader):
                     copy.take(listed, raw)
@@ -122,9 +122,9 @@ def _compared(listing: Iterable[Listed], reader: TreeReader | None) -> Iterator[
 
 
 class _Copy:
-    """The entries of one pass: kept, or waiting in order until the files among them are read.
+    """The entries of one pass: written as they come, or waiting in order until the files among them are read.
 
-    Runs for every entry of a disk, so a ``STAT`` is unpacked once. ``left_out`` counts files that could not be read.
+    Runs for every entry of a disk. ``left_out`` counts files that could not be read.
     """
 
     def __init__(self, target: Target, writer: TreeWriter, progress: Progress, clock_ns: int) -> None:
@@ -133,40 +133,61 @@ class _Copy:
         self._writer = writer
         self._progress = progress
         self._clock_ns = clock_ns
-        self._waiting: list[tuple[Listed, Stat] | bytes] = []
+        self._waiting: list[Listed | bytes] = []
+        self._waiting_bytes = 0
         self._first_names: dict[int, bytes] = {}
 
     def take(self, listed: Listed, raw: bytes | None) -> None:
         """Take the next entry of the walk."""
-        found = copying.unpack_stat(listed.stat)
+        found = listed.found
         several = found.kind == "file" and found.nlink > 1
-        self._waiting.append((listed, found) if raw is None or several else raw)
-        if len(self._waiting) >= WINDOW:
+        one = listed if raw is None or several else raw
+        if not self._waiting and (one is raw or listed.has_content or found.kind != "file"):
+            self._write(one, iter(()))
+            return
+        self._waiting.append(one)
+        self._waiting_bytes += len(listed.extra)
+        if len(self._waiting) >= WINDOW or self._waiting_bytes >= WINDOW_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits, reading its files in one pass."""
         reads = iter(copying.read_files(self._target, list(self._paths())))
         for one in self._waiting:
-            if isinstance(one, bytes):
-                self._writer.keep(one)
-            elif one[1].kind == "file":
-                self._file(*one, reads)
-            else:
-                self._plain(*one)
-            self._progress.files += 1
+            self._write(one, reads)
         self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _write(self, one: Listed | bytes, reads: Iterator[FileRead]) -> None:
+        if isinstance(one, bytes):
+            self._writer.keep(one)
+        elif one.has_content:
+            self._whole(one)
+        elif one.found.kind == "file":
+            self._file(one, reads)
+        else:
+            self._plain(one)
+        self._progress.files += 1
 
     def _paths(self) -> Iterator[bytes]:
         """Of the files to read: of several names of one file, only the first."""
         for one in self._waiting:
-            if isinstance(one, bytes) or one[1].kind != "file":
+            if isinstance(one, bytes) or one.has_content or one.found.kind != "file":
                 continue
-            path, found = one[0].path, one[1]
+            path, found = one.path, one.found
             if found.nlink == 1 or self._first_names.setdefault(found.ino, path) == path:
                 yield path
 
-    def _plain(self, listed: Listed, found: Stat) -> None:
+    def _whole(self, listed: Listed) -> None:
+        """Store a small file that came with its content."""
+        found = listed.found
+        self._progress.bytes += found.size
+        self._writer.add_small_file(
+            listed.path, listed.extra, mode=found.mode, mtime_ns=found.mtime_ns, stat=self._trusted(listed.stat, found)
+        )
+
+    def _plain(self, listed: Listed) -> None:
+        found = listed.found
         entry = Entry(
             listed.path, found.kind, found.mode, target=listed.target, mtime_ns=found.mtime_ns,
             stat=self._trusted(listed.stat, found), xattrs=listed.xattrs,
@@ -174,7 +195,8 @@ class _Copy:
         add = self._writer.add_dir if found.kind == "dir" else self._writer.add_link
         add(entry)
 
-    def _file(self, listed: Listed, found: Stat, reads: Iterator[FileRead]) -> None:
+    def _file(self, listed: Listed, reads: Iterator[FileRead]) -> None:
+        found = listed.found
         first = self._first_names.get(found.ino, listed.path) if found.nlink > 1 else listed.path
         if first != listed.path:
             entry = Entry(listed.path, "file", found.mode, size=found.size, mtime_ns=found.mtime_ns, hardlink=first)

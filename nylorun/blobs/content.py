@@ -8,8 +8,8 @@ and attributes are no part. It is made in a stream, never held.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
+from json.encoder import encode_basestring
 
 from nylorun.blobs.records import DIR, FILE, HEAD, SHA256, target_at
 
@@ -17,7 +17,6 @@ FORMAT = "nylorun.disk.v1"
 _BEGIN = '{"entries":['
 _END = f'],"format":"{FORMAT}"}}'
 _BATCH = 1000
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Manifest:
@@ -79,4 +78,4 @@ def entry_json(raw: bytes) -> str:
 
 
 def _text(name: bytes) -> str:
-    return _quoted(name.decode("utf-8", "surrogateescape"))
+    return encode_basestring(name.decode("utf-8", "surrogateescape"))

@@ -100,11 +100,16 @@ def check_path(path: bytes) -> None:
         raise BadTree(f"{path[:200]!r} is no path inside a tree.")
 
 
+def check_plain(path: bytes, mode: int, mtime_ns: int, stat: bytes) -> None:
+    """Raises ``BadTree`` when a field that every entry has is none the format can hold."""
+    check_path(path)
+    if not 0 <= mode <= 0o7777 or not -_LONG <= mtime_ns < _LONG or len(stat) > STAT_MAX:
+        raise BadTree(f"{path[:200]!r}: its mode, time or stat is out of range.")
+
+
 def check_entry(entry: Entry) -> None:
     """Raises ``BadTree`` when a field of ``entry`` is none the format can hold. Order is checked elsewhere."""
-    check_path(entry.path)
-    if not 0 <= entry.mode <= 0o7777 or not -_LONG <= entry.mtime_ns < _LONG or len(entry.stat) > STAT_MAX:
-        raise _bad(entry, "its mode, time or stat is out of range")
+    check_plain(entry.path, entry.mode, entry.mtime_ns, entry.stat)
     if entry.xattrs:
         _check_xattrs(entry)
     if entry.kind != "file":

@@ -90,6 +90,7 @@ class Finish:
     def _final(self, spool: Spool) -> Iterator[bytes]:
         """The records with all names of blobs, and with later names of a file saying what the first says."""
         firsts: dict[bytes, tuple[int, bytes]] = {}
+        blob = self._sink.blob
         unpack_from, begin = records.HEAD.unpack_from, records.HEAD.size + records.SHA256 + records.COUNT.size
         for spooled in spool:
             raw = spooled
@@ -98,7 +99,7 @@ class Finish:
                 if flags & records.HARDLINK:
                     raw, size = _later_name(raw, firsts)
                 elif records.is_pending(raw, begin + path + stat):
-                    raw = records.named(raw, records.head(raw), self._sink.blob)
+                    raw = records.named(raw, begin + path + stat, blob)
                 if self._first_names:
                     self._note_first(raw, firsts)
             self.size += size

@@ -23,7 +23,7 @@ COUNT = struct.Struct("<I")
 _SHORT = struct.Struct("<H")
 _EXTENT = struct.Struct("<QQ")
 _XATTR = struct.Struct("<HI")
-_NUMBER = struct.Struct(">QQQQ")
+_PENDING = struct.Struct("<24xQII4x")  # a REF whose name is a number
 
 FILE, DIR, LINK = 1, 2, 3
 HARDLINK, EXTENTS, XATTRS = 1, 2, 4
@@ -68,6 +68,14 @@ def pack(entry: Entry, sha256: bytes = b"", refs: bytes = b"") -> bytes:
     return b"".join((fixed, path, stat, own, extras))
 
 
+def pack_file(path: bytes, mode: int, size: int, mtime_ns: int, stat: bytes, sha256: bytes, refs: bytes) -> bytes:
+    """The record of a plain file, as :func:`pack` makes it."""
+    count = len(refs) // REF.size
+    length = HEAD.size + len(path) + len(stat) + SHA256 + COUNT.size + len(refs)
+    fixed = HEAD.pack(length, FILE, 0, mode, size, mtime_ns, len(path), len(stat))
+    return b"".join((fixed, path, stat, sha256, COUNT.pack(count), refs))
+
+
 def unpack(raw: bytes) -> Entry:
     """The entry of a record; raises ``ValueError`` when it is none."""
     try:
@@ -109,7 +117,7 @@ def target_at(raw: bytes, at: int) -> bytes:
 
 def pending(number: int, offset: int, length: int) -> bytes:
     """A packed ref to the blob that will be ``number``."""
-    return REF.pack(_NUMBER.pack(0, 0, 0, number), offset, length, 0)
+    return _PENDING.pack(number, offset, length)
 
 
 def is_pending(name: bytes, at: int = 0) -> bool:
@@ -123,13 +131,15 @@ def with_refs(raw: bytes, fixed: Head, refs: bytes) -> bytes:
     return raw[:start] + refs + raw[start + len(refs) :]
 
 
-def named(raw: bytes, fixed: Head, names: Callable[[int], tuple[bytes, int]]) -> bytes:
-    """The record with every number replaced by the name and size of its blob."""
+def named(raw: bytes, at: int, names: Callable[[int], tuple[bytes, int]]) -> bytes:
+    """The record with every number replaced by the name and size of its blob; its refs begin at ``at``."""
+    (count,) = COUNT.unpack_from(raw, at - COUNT.size)
+    end = at + count * REF.size
     refs = []
-    for number, offset, length, _ in refs_of(raw, fixed):
-        name, size = names(_NUMBER.unpack(number)[3])
+    for number, offset, length in _PENDING.iter_unpack(raw[at:end]):
+        name, size = names(number)
         refs.append(REF.pack(name, offset, length, size))
-    return with_refs(raw, fixed, b"".join(refs))
+    return b"".join((raw[:at], *refs, raw[end:]))
 
 
 def with_content(raw: bytes, fixed: Head, size: int, sha256: bytes) -> bytes:

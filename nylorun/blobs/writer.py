@@ -8,6 +8,7 @@ previous tree was kept, it does none of this.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Self
 from nylorun.blobs import records
 from nylorun.blobs.content import sha256_text
 from nylorun.blobs.cutting import CHUNK_MAX, SMALL, Cutter
-from nylorun.blobs.entry import Entry, check_entry, data_size
+from nylorun.blobs.entry import Entry, check_entry, check_plain, data_size
 from nylorun.blobs.errors import BadTree
 from nylorun.blobs.finishing import Finish
 from nylorun.blobs.hashing import FileHash, Lane, hash_of
@@ -119,6 +120,20 @@ class TreeWriter:
         if entry.hardlink is not None:
             self._first_names.add(entry.hardlink)
         self._spool.append(raw)
+
+    def add_small_file(self, path: bytes, data: bytes, *, mode: int, mtime_ns: int, stat: bytes = b"") -> None:
+        """The next entry, a file that is ``data``, at most ``SMALL`` bytes, without holes, attributes and other names.
+
+        The same as ``add_file`` with such an entry, at a third of its cost.
+        """
+        self._sink.require_open()
+        check_plain(path, mode, mtime_ns, stat)
+        if len(data) > SMALL:
+            raise BadTree(f"{path[:200]!r} is not small.")
+        self._order.admit(path, len(data), is_dir=False)
+        sha256 = hashlib.sha256(data).digest()
+        refs = self._packer.add(data, sha256) if data else b""
+        self._spool.append(records.pack_file(path, mode, len(data), mtime_ns, stat, sha256, refs))
 
     def keep(self, raw: bytes) -> None:
         """The next entry, unchanged from ``previous``: ``raw`` as its ``raw_entries`` gave it."""

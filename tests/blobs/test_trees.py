@@ -367,3 +367,48 @@ def test_fields_of_an_entry_are_not_taken_from_the_caller() -> None:
     entry, data = file(b"a", b"data")
     lie = replace(entry, sha256=bytes(32))
     assert write(store, [(lie, data)]) == write(store, [(entry, data)])
+
+
+@given(trees())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_small_file_added_at_once_is_the_same_file(items: list[Item]) -> None:
+    """Both ways to add a plain file store the same blobs and make the same root."""
+    plain = [
+        item for item in items
+        if item[0].kind != "file" or not (item[0].xattrs or item[0].extents or item[0].hardlink or item[0].size > SMALL)
+    ]  # fmt: skip
+    one, other = MemoryStore(), MemoryStore()
+    with TreeWriter(other, no_claim) as writer:
+        for entry, data in plain:
+            if entry.kind == "file" and entry.extents is None and entry.hardlink is None:
+                writer.add_small_file(entry.path, data, mode=entry.mode, mtime_ns=entry.mtime_ns, stat=entry.stat)
+            else:
+                add(writer, (entry, data))
+        tree = writer.finish()
+    assert write(one, plain) == tree
+    assert names(one) == names(other)
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "fields"),
+    [
+        (b"../a", 1, {}),
+        (b"a/b", 1, {}),
+        (b"a", SMALL + 1, {}),
+        (b"a", 1, {"mode": 0o10000}),
+        (b"a", 1, {"mtime_ns": 1 << 63}),
+        (b"a", 1, {"stat": b"x" * 65}),
+    ],
+)
+def test_what_is_no_small_file_is_refused_and_the_writer_goes_on(
+    path: bytes, size: int, fields: dict[str, Any]
+) -> None:
+    """A refused file leaves the writer as it was, and it goes on."""
+    store = MemoryStore()
+    with TreeWriter(store, no_claim) as writer:
+        with pytest.raises(BadTree):
+            writer.add_small_file(path, bytes(size), **{"mode": 0o644, "mtime_ns": 0, **fields})
+        writer.add_small_file(b"a", b"x", mode=0o644, mtime_ns=0)
+        with pytest.raises(BadTree):
+            writer.add_small_file(b"a", b"x", mode=0o644, mtime_ns=0)
+        assert writer.finish().files == 1

@@ -43,6 +43,14 @@ def settled(found: Stat, clock_ns: int) -> bool:
     return max(found.mtime_ns, found.ctime_ns) < clock_ns - SETTLE_NS
 
 
+def checked_stat(fields: list[int]) -> Stat:
+    """The fields of the ``STAT`` of a record; raises :class:`BadRecord` for one out of bounds."""
+    kind, mode, _, size, *_ = fields
+    if kind not in KINDS or mode > 0o7777 or size > records.SIZE_MAX:
+        raise BadRecord("an entry is out of its bounds.")
+    return Stat(KINDS[kind], *fields[1:])
+
+
 def checked_kind(stat: bytes) -> int:
     """The kind in the ``STAT`` of a record; raises :class:`BadRecord` for one out of bounds."""
     kind, mode, _, size, *_ = records.STAT.unpack(stat)

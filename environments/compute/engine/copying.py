@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from environments.compute.engine.tree import Tree
 
 
-def _list(tree: Tree, _body: Body, sink: Sink) -> dict[str, Any]:
-    return _failing(lambda: Listing(tree.root, sink).run())
+def listing(*, content: bool) -> Run:
+    """``tree.list``, with the content of small files or without."""
+    return lambda tree, _body, sink: _failing(lambda: Listing(tree.root, sink, content=content).run())
 
 
 def _read(tree: Tree, body: Body, sink: Sink) -> dict[str, Any]:
@@ -45,4 +46,4 @@ def _failing(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         raise tool_error(error, "/workspace") from error
 
 
-RUNS: dict[str, Run] = {"tree.list": _list, "tree.read": _read, "tree.write": _write}
+RUNS: dict[str, Run] = {"tree.read": _read, "tree.write": _write}

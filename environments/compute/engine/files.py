@@ -120,10 +120,10 @@ def _move(args: Args) -> Run:
 
 
 def _copying(op: str) -> Callable[[Args], Run]:
-    def prepare_copy(_args: Args) -> Run:
+    def prepare_copy(args: Args) -> Run:
         from environments.compute.engine import copying  # noqa: PLC0415 - loaded when a disk is first copied
 
-        return copying.RUNS[op]
+        return copying.listing(content=args.flag("content")) if op == "tree.list" else copying.RUNS[op]
 
     return prepare_copy
 

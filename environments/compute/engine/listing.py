@@ -6,6 +6,8 @@ with a ``/``, which other names may separate from its own.
 A reader may rely on:
   * memory is bounded by ``NAMES_BYTES`` and some 300 bytes a level: of a larger folder only its first names are kept,
     and it is read again for the rest;
+  * with ``content`` the bytes of small plain files come with their entries, as they were at one moment: of files with
+    one name, without holes and attributes, that did not change while they were read. The others are only listed;
   * what vanishes meanwhile is left out; what appears may be missing. Nothing of the kind ends the walk;
   * links are not followed, folders closed to their owner are opened for the walk (see ``descent``).
 """
@@ -14,12 +16,18 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
+from collections import deque
 
 from environments.compute.engine.descent import Descent, enter
+from environments.compute.engine.reading import AHEAD, FILE_FLAGS, SMALL
 from environments.compute.engine.records import (
     CLOCK,
+    FILE,
     FOLDER,
+    GROUP,
+    GROUP_MAX,
     LINK,
     LISTED,
     PATH_MAX,
@@ -58,18 +66,62 @@ class _Level:
         self.folders.append(name)
 
 
-class Listing:
-    """One walk; ``send`` takes what it finds in pieces of about ``PIECE``."""
+class _Groups:
+    """Entries on their way to ``send``, which takes them in pieces of at most ``PIECE``."""
 
-    def __init__(self, root: int, send: Callable[[bytes], None], *, names_bytes: int = NAMES_BYTES) -> None:
+    def __init__(self, send: Callable[[bytes | memoryview], None]) -> None:
+        self.entries = 0
+        self._send = send
+        self._heads: list[bytes] = []
+        self._paths: list[bytes] = []
+        self._extras: list[bytes] = []
+        self._size = 0
+
+    def add(self, path: bytes, status: bytes, extra: bytes, *, content: bool = False) -> None:
+        """The next entry."""
+        self._heads.append(LISTED.pack(len(path), len(extra), content, status))
+        self._paths.append(path)
+        self._extras.append(extra)
+        self._size += len(path) + len(extra)
+        if self._size >= PIECE or len(self._heads) == GROUP_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if not self._heads:
+            return
+        paths, extras = b"".join(self._paths), b"".join(self._extras)
+        head = GROUP.pack(len(self._heads), len(paths), len(extras))
+        whole = memoryview(b"".join((head, *self._heads, paths, extras)))
+        self.entries += len(self._heads)
+        self._heads.clear()
+        self._paths.clear()
+        self._extras.clear()
+        self._size = 0
+        for start in range(0, len(whole), PIECE):
+            self._send(whole[start : start + PIECE])
+
+
+class Listing:
+    """One walk; ``send`` takes what it finds in pieces of at most ``PIECE``."""
+
+    def __init__(
+        self,
+        root: int,
+        send: Callable[[bytes | memoryview], None],
+        *,
+        content: bool = False,
+        names_bytes: int = NAMES_BYTES,
+    ) -> None:
         self._at = Descent(root)
         self._levels: list[_Level] = []
         self._send = send
+        self._content = content
         self._names_bytes = names_bytes
         self._names_held = 0
-        self._ready: list[bytes] = []
-        self._ready_size = 0
-        self._entries = self._skipped = self._unreachable = 0
+        self._groups = _Groups(send)
+        self._ahead: deque[tuple[bytes, int, os.stat_result]] = deque()  # open files, in the order of their paths
+        self._skipped = self._unreachable = 0
 
     def run(self) -> dict[str, Any]:
         """Walk to the end; gives the result of ``tree.list``."""
@@ -79,10 +131,13 @@ class Listing:
             self._open_level()
             while self._levels:
                 self._work(self._levels[-1])
+            self._read_all()
         finally:
+            for _, handle, _ in self._ahead:
+                os.close(handle)
             self._at.close()
-        self._flush()
-        counts = {"entries": self._entries, "skipped": self._skipped, "unreachable": self._unreachable}
+        self._groups.flush()
+        counts = {"entries": self._groups.entries, "skipped": self._skipped, "unreachable": self._unreachable}
         return {**counts, "clockNs": clock}
 
     def _work(self, level: _Level) -> None:
@@ -173,6 +228,9 @@ class Listing:
         if len(path) > PATH_MAX:
             self._unreachable += 1
             return
+        if self._content and self._take_file(path, handle, name):
+            return
+        self._read_all()
         try:
             status = os.stat(name, dir_fd=handle, follow_symlinks=False)
             kind, extra = kind_of(status.st_mode), b""
@@ -187,12 +245,48 @@ class Listing:
         if kind == FOLDER:
             extra = self._xattrs(handle, name)
             level.sent(name)
-        record = LISTED.pack(len(path), len(extra), pack_stat(status, kind)) + path + extra
-        self._entries += 1
-        self._ready.append(record)
-        self._ready_size += len(record)
-        if self._ready_size >= PIECE:
-            self._flush()
+        self._groups.add(path, pack_stat(status, kind), extra)
+
+    def _take_file(self, path: bytes, folder: int, name: bytes) -> bool:
+        """Take a plain file and have its content fetched from the disk; ``False`` for what is none or is closed."""
+        try:
+            handle = os.open(name, FILE_FLAGS, dir_fd=folder)
+        except OSError:
+            return False
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            return False
+        if status.st_size > SMALL or status.st_nlink != 1 or status.st_blocks * 512 < status.st_size:
+            os.close(handle)
+            self._read_all()
+            self._groups.add(path, pack_stat(status, FILE), b"")
+            return True
+        try:
+            os.posix_fadvise(handle, 0, SMALL, os.POSIX_FADV_WILLNEED)
+        finally:
+            self._ahead.append((path, handle, status))
+        if len(self._ahead) > AHEAD:
+            self._read_first()
+        return True
+
+    def _read_all(self) -> None:
+        while self._ahead:
+            self._read_first()
+
+    def _read_first(self) -> None:
+        """Read the file that was opened first; one that changed since then is only listed."""
+        path, handle, status = self._ahead.popleft()
+        try:
+            before = pack_stat(status, FILE)
+            data = None if read_xattrs(handle) else _whole(handle, status.st_size)
+            after = pack_stat(os.fstat(handle), FILE)
+        finally:
+            os.close(handle)
+        if data is None or after != before:
+            self._groups.add(path, after, b"")
+        else:
+            self._groups.add(path, before, data, content=True)
 
     def _xattrs(self, folder: int, name: bytes) -> bytes:
         try:
@@ -213,7 +307,11 @@ class Listing:
             raise error
         self._unreachable += error.errno not in _GONE
 
-    def _flush(self) -> None:
-        self._send(b"".join(self._ready))
-        self._ready.clear()
-        self._ready_size = 0
+
+def _whole(handle: int, size: int) -> bytes | None:
+    """The content of a file of ``size`` bytes; ``None`` when the disk does not give all of it."""
+    try:
+        data = os.pread(handle, size, 0)
+    except OSError:
+        return None
+    return data if len(data) == size else None

@@ -3,8 +3,9 @@
 All numbers are little endian. Paths are bytes, relative, ``/`` between their components; times are nanoseconds since
 1970, cut to what 64 bits hold (the year 2262). Records follow each other without regard to frames.
 
-  * ``tree.list``: ``CLOCK``, then per entry ``LISTED`` (lengths of path and extra, ``STAT``), path, extra. The extra of
-    a link is its target, of a folder its packed attributes, of a file nothing.
+  * ``tree.list``: ``CLOCK``, then groups of entries: ``GROUP`` (their number, the bytes of their paths and of their
+    extras), a ``LISTED`` of each (lengths of path and extra, whether the extra is content, ``STAT``), all paths, all
+    extras. The extra of a link is its target, of a folder its packed attributes, of a file its content or nothing.
   * ``tree.read`` asks with ``LENGTH`` and path each, and answers with ``READ`` (status, ``STAT``, length of attributes,
     number of extents), attributes, extents, data, ``READ_END`` (``STAT`` afterwards, whether data is missing and zeros
     were put in its place). A status other than ``OK`` is followed by the next path's record.
@@ -39,7 +40,10 @@ READ_BATCH = 1 << 20  # bytes of one request of ``tree.read``
 CLOCK = Struct("<q")
 LENGTH = Struct("<H")
 STAT = Struct("<BHIQqqQ")
-LISTED = Struct(f"<HI{STAT.size}s")
+GROUP = Struct("<HII")
+GROUP_MAX = 1024  # entries of a group
+LISTED = Struct(f"<HI?{STAT.size}s")
+LISTED_FIELDS = Struct("<HI?" + STAT.format.lstrip("<"))  # the same bytes
 READ = Struct(f"<B{STAT.size}sII")
 READ_END = Struct(f"<{STAT.size}sB")
 WRITE = Struct("<BHqQHHII")
@@ -168,6 +172,20 @@ def check_path(path: bytes) -> None:
         raise BadRecord(f"{shown(path)} is no path beneath the workspace.")
 
 
+def check_paths(paths: list[bytes]) -> None:
+    """:func:`check_path` of each, for many at once at a tenth of the cost."""
+    shut = b"/%b/" % b"/\0/".join(paths)
+    if (
+        b"//" in shut
+        or b"/./" in shut
+        or b"/../" in shut
+        or shut.count(b"\0") >= max(len(paths), 1)
+        or max(map(len, paths), default=0) > PATH_MAX
+    ):
+        for path in paths:
+            check_path(path)
+
+
 def shown(path: bytes) -> str:
     """A path for people, cut to a length they read."""
     text = path.decode("utf-8", "replace")
@@ -189,6 +207,10 @@ class Order:
     def take(self, path: bytes, *, folder: bool, note: object = None) -> None:
         """Check the next entry; raises :class:`BadRecord`."""
         check_path(path)
+        self.place(path, folder=folder, note=note)
+
+    def place(self, path: bytes, *, folder: bool, note: object = None) -> None:
+        """:meth:`take` for a path that was checked."""
         last, folders = self._last, self._folders
         if path <= last:
             raise BadRecord(f"{shown(path)} comes twice or out of order.")

@@ -65,21 +65,21 @@ def new_entries(source: Target, entries: list[Listed]) -> Iterator[tuple[NewEntr
     """What is to be written for what was listed; the first name of a file with several carries its data."""
     firsts: dict[int, bytes] = {}
     for entry in entries:
-        if entry.kind == "file" and entry.nlink > 1:
-            firsts.setdefault(entry.ino, entry.path)
-    whole = [one.path for one in entries if one.kind == "file" and firsts.get(one.ino, one.path) == one.path]
+        if entry.kind == "file" and entry.found.nlink > 1:
+            firsts.setdefault(entry.found.ino, entry.path)
+    whole = [one.path for one in entries if one.kind == "file" and firsts.get(one.found.ino, one.path) == one.path]
     files = read_files(source, whole)
     for entry in entries:
-        if entry.kind == "file" and firsts.get(entry.ino, entry.path) == entry.path:
+        if entry.kind == "file" and firsts.get(entry.found.ino, entry.path) == entry.path:
             file = next(files)
             assert file.status == "ok", entry
             yield of_file(file), file.data()
             assert file.steady, entry
         elif entry.kind == "file":
-            yield NewEntry(entry.path, hardlink=firsts[entry.ino]), ()
+            yield NewEntry(entry.path, hardlink=firsts[entry.found.ino]), ()
         else:
-            kept: dict[str, Any] = {"target": entry.target, "xattrs": entry.xattrs, "mtime_ns": entry.mtime_ns}
-            yield NewEntry(entry.path, entry.kind, entry.mode, **kept), ()
+            kept: dict[str, Any] = {"target": entry.target, "xattrs": entry.xattrs, "mtime_ns": entry.found.mtime_ns}
+            yield NewEntry(entry.path, entry.kind, entry.found.mode, **kept), ()
     assert next(files, None) is None
 
 

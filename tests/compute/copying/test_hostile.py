@@ -187,8 +187,19 @@ def stat_of(kind: int = records.FILE, mode: int = 0o644, size: int = 0) -> bytes
     return records.STAT.pack(kind, mode, 1, size, 0, 0, 7)
 
 
-def listed(path: bytes, stat: bytes = stat_of(), extra: bytes = b"") -> bytes:
-    return records.LISTED.pack(len(path), len(extra), stat) + path + extra
+Entry = tuple[bytes, bytes, bytes, bool]
+
+
+def listed(path: bytes, stat: bytes = stat_of(), extra: bytes = b"", *, content: bool = False) -> Entry:
+    return path, stat, extra, content
+
+
+def group(*entries: Entry, count: int | None = None, paths: int = 0, extras: int = 0) -> bytes:
+    """One group; ``count``, ``paths`` and ``extras`` are lies about it."""
+    heads = [records.LISTED.pack(len(path), len(extra), content, stat) for path, stat, extra, content in entries]
+    names, more = b"".join(entry[0] for entry in entries), b"".join(entry[2] for entry in entries)
+    told = len(entries) if count is None else count
+    return b"".join((records.GROUP.pack(told, len(names) + paths, len(more) + extras), *heads, names, more))
 
 
 def data(*parts: bytes) -> bytes:
@@ -203,23 +214,33 @@ ACCEPT = wire.encode(wire.ACCEPTED)
 CLOCK = records.CLOCK.pack(5)
 COUNTS = {"skipped": 0, "unreachable": 0, "clockNs": 5}
 LISTINGS = {
-    "absolute": listed(b"/a"),
-    "up": listed(b"../a"),
-    "twice": listed(b"a") + listed(b"a"),
-    "out of order": listed(b"b") + listed(b"a"),
-    "beneath a file": listed(b"a") + listed(b"a/b"),
-    "beneath a link": listed(b"a", stat_of(records.LINK), b"x") + listed(b"a/b"),
-    "beneath nothing": listed(b"a/b"),
-    "unknown kind": listed(b"a", stat_of(4)),
-    "a mode of more bits": listed(b"a", stat_of(mode=0o100644)),
-    "a size of 2^63": listed(b"a", stat_of(size=1 << 63)),
-    "a link to nothing": listed(b"a", stat_of(records.LINK)),
-    "a link with NUL": listed(b"a", stat_of(records.LINK), b"x\0"),
-    "a file with an extra": listed(b"a", extra=b"x"),
-    "an extra of 4 GB": records.LISTED.pack(1, 0xFFFFFFFF, stat_of(records.FOLDER)) + b"a",
-    "foreign attributes": listed(b"a", stat_of(records.FOLDER), records.pack_xattrs({b"trusted.x": b"1"})),
-    "cut": listed(b"a")[:-1],
-    "another count": listed(b"a") + listed(b"b"),
+    "absolute": group(listed(b"/a")),
+    "up": group(listed(b"../a")),
+    "twice": group(listed(b"a"), listed(b"a")),
+    "twice in two groups": group(listed(b"a")) + group(listed(b"a")),
+    "out of order": group(listed(b"b"), listed(b"a")),
+    "beneath a file": group(listed(b"a"), listed(b"a/b")),
+    "beneath a link": group(listed(b"a", stat_of(records.LINK), b"x"), listed(b"a/b")),
+    "beneath nothing": group(listed(b"a/b")),
+    "unknown kind": group(listed(b"a", stat_of(4))),
+    "a mode of more bits": group(listed(b"a", stat_of(mode=0o100644))),
+    "a size of 2^63": group(listed(b"a", stat_of(size=1 << 63))),
+    "a link to nothing": group(listed(b"a", stat_of(records.LINK))),
+    "a link with NUL": group(listed(b"a", stat_of(records.LINK), b"x\0")),
+    "a file with an extra": group(listed(b"a", extra=b"x")),
+    "less content than its size": group(listed(b"a", stat_of(size=2), b"x", content=True)),
+    "more content than its size": group(listed(b"a", stat_of(), b"x", content=True)),
+    "a folder with content": group(listed(b"a", stat_of(records.FOLDER), content=True)),
+    "a group of nothing": group(),
+    "a group of too many": group(*(listed(b"%04d" % number) for number in range(records.GROUP_MAX + 1))),
+    "more extras than a group has": records.GROUP.pack(1, 1, records.PIECE + records.XATTRS_MAX + 1),
+    "more paths than a group has": records.GROUP.pack(1, records.PIECE + records.PATH_MAX + 1, 0),
+    "paths of nothing": group(listed(b"a"), paths=1) + b"b",
+    "extras of nothing": group(listed(b"a"), extras=1) + b"b",
+    "fewer paths than entries": group(listed(b"a"), listed(b"b"), paths=-1),
+    "foreign attributes": group(listed(b"a", stat_of(records.FOLDER), records.pack_xattrs({b"trusted.x": b"1"}))),
+    "cut": group(listed(b"a"))[:-1],
+    "another count": group(listed(b"a"), listed(b"b")),
 }
 
 
@@ -234,7 +255,7 @@ def test_a_listing_outside_the_grammar_ends_the_copy(answer: bytes) -> None:
 
 def test_more_entries_than_wanted_end_the_listing() -> None:
     """E-294: however much an Engine lists, a copy takes what its limit allows."""
-    answer = data(CLOCK, *(listed(b"%03d" % number) for number in range(20)))
+    answer = data(CLOCK, group(*(listed(b"%03d" % number) for number in range(20))))
     with lying(ACCEPT, answer, done(entries=20, **COUNTS)) as target:
         with list_tree(target, most_entries=20) as listing:
             assert len(list(listing)) == 20
@@ -316,3 +337,17 @@ def test_an_engine_that_says_nothing_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(CopyFailed) as failure, list_tree(target):
             pass
     assert failure.value.code == "tool.cancelled"
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"/a", b"a/", b"a//b", b".", b"..", b"a/./b", b"a/../b", b"../a", b"a/..", b"a\0b"]
+)
+@pytest.mark.parametrize("place", range(3))
+def test_paths_are_checked_together_as_they_are_one_by_one(bad: bytes, place: int) -> None:
+    """E-294: no path that is refused alone passes among others."""
+    paths = [b"b", b"...", b"c/.d"]
+    records.check_paths(paths)
+    paths[place] = bad
+    for check in (lambda: records.check_paths(paths), lambda: records.check_path(bad)):
+        with pytest.raises(records.BadRecord):
+            check()

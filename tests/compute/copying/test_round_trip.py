@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from environments.compute.copying import CopyFailed, NewEntry, list_tree, read_files, write_tree
 from environments.compute.engine.descent import OPEN
 from environments.compute.engine.listing import Listing
-from environments.compute.engine.reading import find_extents
+from environments.compute.engine.reading import SMALL, find_extents
 from environments.compute.engine.records import CLOCK, EXTENTS_MAX
 from tests.compute.copying.support import MIB, copy, engine, look, paths_of
 
@@ -194,8 +195,8 @@ def test_depth_does_not_matter(tmp_path: Path, name: bytes) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         with list_tree(origin) as listing:
-            stats = [(entry.path, entry.kind, entry.mode, entry.size, entry.mtime_ns) for entry in listing]
-    assert [(entry.path, entry.kind, entry.mode, entry.size, entry.mtime_ns) for entry in entries] == stats
+            stats = [(entry.path, *entry.found[:4]) for entry in listing]
+    assert [(entry.path, *entry.found[:4]) for entry in entries] == stats
     assert (written.entries, written.size) == (601, 1000)
     assert stats[-1][0] == b"/".join([name] * 300) + b"/bottom"
 
@@ -269,3 +270,54 @@ def test_a_data_stream_that_is_not_as_long_as_its_entry_says_ends_the_copy(tmp_p
         for data in (b"xx", b"xxxx"):
             with pytest.raises(CopyFailed):
                 write_tree(target, [(NewEntry(b"f", size=3), [data])])
+
+
+def test_small_plain_files_come_with_the_walk_and_nothing_else_does(tmp_path: Path) -> None:
+    """With content, a walk holds what a read would give; links, holes, attributes and several names stay out."""
+    (tmp_path / "plain").write_bytes(b"some text")
+    (tmp_path / "empty").touch()
+    (tmp_path / "largest").write_bytes(b"x" * SMALL)
+    whole = {b"plain": b"some text", b"empty": b"", b"largest": b"x" * SMALL}
+    (tmp_path / "too-large").write_bytes(b"x" * (SMALL + 1))
+    (tmp_path / "two").write_bytes(b"names")
+    os.link(tmp_path / "two", tmp_path / "three")
+    (tmp_path / "noted").write_bytes(b"x")
+    os.setxattr(tmp_path / "noted", "user.note", b"1")
+    with open(tmp_path / "hole", "wb") as file:
+        file.truncate(SMALL)
+    (tmp_path / "link").symlink_to("plain")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for number in range(200):
+        (tmp_path / "folder" / f"{number:03}").write_bytes(b"%d" % number * number)
+        whole[b"folder/%03d" % number] = b"%d" % number * number
+    with engine(tmp_path) as target:
+        with list_tree(target) as listing:
+            bare = list(listing)
+        with list_tree(target, content=True) as listing:
+            full = list(listing)
+            assert listing.skipped == 1
+    assert {entry.path: entry.extra for entry in full if entry.has_content} == whole
+    assert [(entry.path, entry.stat) for entry in full] == [(entry.path, entry.stat) for entry in bare]
+    assert not any(entry.has_content for entry in bare)
+
+
+def test_a_file_that_changes_under_the_walk_is_only_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is of one moment, or it is read again by its name."""
+    for name in ("grown", "steady", "unreadable"):
+        (tmp_path / name).write_bytes(b"abc")
+    real = os.pread
+
+    def pread(handle: int, size: int, offset: int) -> bytes:
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        if path.endswith("unreadable"):
+            raise OSError(errno.EIO, "damaged")
+        data = real(handle, size, offset)
+        if path.endswith("grown"):
+            (tmp_path / "grown").write_bytes(b"abcdef")
+        return data
+
+    monkeypatch.setattr("environments.compute.engine.listing.os.pread", pread)
+    with engine(tmp_path) as target, list_tree(target, content=True) as listing:
+        found = {entry.path: (entry.has_content, entry.extra) for entry in listing}
+    assert found == {b"grown": (False, b""), b"steady": (True, b"abc"), b"unreadable": (False, b"")}
