@@ -20,6 +20,7 @@ from nylorun.blobs.store import Store
 MAX_BLOB = 256 << 20
 LEVEL = 2
 _PLAIN, _ZSTD = b"\x00", b"\x01"
+PROBED, SAMPLES, SAMPLE = 256 << 10, 8, 4 << 10
 _WORTH = 0.97  # compressed to more than this share, the plain bytes are kept: they are read without work
 
 
@@ -46,8 +47,17 @@ def blob_id(data: bytes) -> str:
 
 def pack(data: bytes) -> bytes:
     """The stored form. Releases the interpreter lock while it compresses."""
+    if len(data) > PROBED and not _compresses(data):
+        return _PLAIN + data
     packed = _codecs.compressor.compress(data)
     return _ZSTD + packed if len(packed) < len(data) * _WORTH else _PLAIN + data
+
+
+def _compresses(data: bytes) -> bool:
+    """Whether samples of ``data`` do: what is random or compressed already costs more time to find out wholly."""
+    step = len(data) // SAMPLES
+    samples = b"".join([data[start : start + SAMPLE] for start in range(0, step * SAMPLES, step)])
+    return len(_codecs.compressor.compress(samples)) < len(samples) * _WORTH
 
 
 def unpack_blob(key: str, stored: bytes, size: int | None = None) -> bytes:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
+from nylorun.blobs.blob import digest
 from nylorun.blobs.entry import Entry, spans
+
+T = TypeVar("T")
 
 ZEROS = bytes(1 << 20)
 _AHEAD = 8
@@ -35,6 +39,11 @@ class FileHash:
             self._hash.update(part)
             self._left -= len(part)
             view = view[len(part) :]
+
+    def take(self, data: bytes) -> bytes:
+        """The next data, which is a blob; returns its name."""
+        self.update(data)
+        return digest(data)
 
     def digest(self) -> bytes:
         """The 32 bytes, once all data was given."""
@@ -68,24 +77,21 @@ def hash_of(entry: Entry, data: bytes) -> bytes:
 
 
 class Lane:
-    """A thread that does what it is given, in order; at most eight things wait."""
+    """A thread that works on what streams by, while the caller makes more of it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "blobs-hash")
-        self._waiting: deque[Future[None]] = deque()
 
-    def run(self, work: Callable[[bytes], None], data: bytes) -> None:
-        """Do ``work(data)`` later."""
-        if len(self._waiting) >= _AHEAD:
-            self._waiting.popleft().result()
-        self._waiting.append(self._thread.submit(work, data))
-
-    def ask(self, work: Callable[[], bytes]) -> bytes:
-        """The answer of ``work``, once everything before it is done."""
-        answer = self._thread.submit(work)
-        while self._waiting:
-            self._waiting.popleft().result()
-        return answer.result()
+    def run(self, work: Callable[[bytes], T], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, T]]:
+        """Each piece with ``work(piece)``, in order; at most eight pieces wait."""
+        due: deque[tuple[bytes, Future[T]]] = deque()
+        for piece in pieces:
+            due.append((piece, self._thread.submit(work, piece)))
+            if len(due) > _AHEAD:
+                done, result = due.popleft()
+                yield done, result.result()
+        for done, result in due:
+            yield done, result.result()
 
     def close(self) -> None:
         """Drop what waits and end the thread."""

@@ -57,16 +57,16 @@ class Sink:
         self._blobs.append((b"", 0))
         return len(self._blobs) - 1
 
-    def fill(self, number: int, data: bytes) -> None:
-        """The content of a reserved number."""
-        name = digest(data)
+    def fill(self, number: int, data: bytes, name: bytes | None = None) -> None:
+        """The content of a reserved number; ``name`` is its digest when the caller has it."""
+        name = digest(data) if name is None else name
         self._blobs[number] = (name, len(data))
         self._take(name, len(data), data)
 
-    def add(self, data: bytes) -> int:
-        """The number of a blob with this content."""
+    def add(self, data: bytes, name: bytes | None = None) -> int:
+        """The number of a blob with this content, which is called ``name`` when the caller knows that."""
         number = self.reserve()
-        self.fill(number, data)
+        self.fill(number, data, name)
         return number
 
     def claim(self, name: bytes, size: int) -> None:

@@ -188,23 +188,22 @@ class TreeWriter:
         return records.pack(entry, sha256, self._packer.add(data, sha256) if data else b"")
 
     def _large(self, entry: Entry, chunks: Iterable[bytes], size: int) -> bytes:
-        content, refs, numbers = FileHash(entry), [], []
+        content, refs = FileHash(entry), []
+        numbers: list[int] = []
         if self._previous is not None and (before := self._previous.find(entry.path)) is not None:
             self._sink.know(bytes.fromhex(ref.blob) for ref in before.refs)
         aside = size > CHUNK_MAX  # one chunk is hashed sooner than it is handed over
         try:
-            for chunk in self._cutter.cut(chunks):
-                if aside:
-                    self._lane.run(content.update, chunk)
-                else:
-                    content.update(chunk)
-                numbers.append(self._sink.add(chunk))
+            cut = self._cutter.cut(chunks)
+            for chunk, name in (
+                self._lane.run(content.take, cut) if aside else ((one, content.take(one)) for one in cut)
+            ):
+                numbers.append(self._sink.add(chunk, name))
                 refs.append(records.pending(numbers[-1], 0, len(chunk)))
         except BaseException:
             self._abandoned += numbers
             raise
-        sha256 = self._lane.ask(content.digest) if aside else content.digest()
-        return records.pack(entry, sha256, b"".join(refs))
+        return records.pack(entry, content.digest(), b"".join(refs))
 
     def _unchanged(self, previous: TreeReader) -> Tree:
         self.unused = frozenset(name.hex() for name in self._sink.names())

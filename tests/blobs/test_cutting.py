@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Iterator
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,23 +68,25 @@ def test_little_waits_beside() -> None:
     """E-129: who hands over faster than the thread works waits; so memory stays flat. Everything is done in order."""
     lane, gate, done, given = Lane(), threading.Event(), [], []
 
-    def work(data: bytes) -> None:
+    def work(data: bytes) -> int:
         gate.wait(30)
         done.append(data)
+        return int(data)
 
-    def give() -> None:
+    def give() -> Iterator[bytes]:
         for number in range(30):
-            lane.run(work, b"%d" % number)
             given.append(number)
+            yield b"%d" % number
 
-    giver = threading.Thread(target=give)
-    giver.start()
-    giver.join(0.3)
-    waiting = giver.is_alive(), len(given)
+    taken: list[tuple[bytes, int]] = []
+    taker = threading.Thread(target=lambda: taken.extend(lane.run(work, give())))
+    taker.start()
+    taker.join(0.3)
+    waiting = taker.is_alive(), len(given)
     gate.set()
-    giver.join()
+    taker.join()
+    lane.close()
     assert waiting[0]
     assert waiting[1] <= 9
-    assert lane.ask(lambda: b"end") == b"end"
     assert done == [b"%d" % number for number in range(30)]
-    lane.close()
+    assert taken == [(b"%d" % number, number) for number in range(30)]

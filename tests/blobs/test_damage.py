@@ -91,6 +91,10 @@ def test_what_does_not_compress_is_stored_as_it_is() -> None:
     assert pack(noise(1000))[0] == 0
     assert len(pack(noise(1000))) == 1001
     assert pack(TEXT)[0] == 1
+    large = 1 << 20
+    assert pack(noise(large)) == b"\0" + noise(large)
+    assert len(pack(bytes(large))) < 1000
+    assert len(pack(noise(large // 2) + bytes(large // 2))) < 0.6 * large
     assert pack(b"") == b"\x00"
 
 

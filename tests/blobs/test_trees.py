@@ -312,9 +312,9 @@ def test_a_file_that_changed_while_it_was_read_is_given_again() -> None:
 
     store = MemoryStore()
     claimed: set[str] = set()
-    first, second = noise(9 << 20, 1), noise(9 << 20, 2)
+    first, second = noise(24 << 20, 1), noise(24 << 20, 2)
     with TreeWriter(store, lambda batch: claimed.update(name for name, _ in batch)) as writer:
-        for size, path in ((100, b"a"), (9 << 20, b"b")):
+        for size, path in ((100, b"a"), (24 << 20, b"b")):
             entry = Entry(path, "file", 0o644, size=size)
             with pytest.raises(Changed):
                 writer.add_file(entry, breaks(first[:size]))

@@ -58,6 +58,7 @@ class PulledCall:
         self._poll.register(self._sock, select.POLLIN)
         try:
             self._sock.setblocking(False)
+            wire.send_ahead(self._sock)
             self.send(header)
             self._await_acceptance()
         except BaseException:

@@ -180,6 +180,7 @@ class Connection:
     def _copy(self, header: wire.Header) -> None:
         """A call of a disk copy: one that another attempt follows loses its connection, wherever it stands."""
         copy, attempt = copy_of(header)
+        wire.send_ahead(self._sock)
         token = self._pod.attempts.enter(copy, attempt, self._disconnect)
         try:
             (self._hold if header.op == "tree.hold" else self._file)(header)

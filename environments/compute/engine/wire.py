@@ -15,6 +15,8 @@ Standard library only: this file also runs inside sandboxes.
 
 from __future__ import annotations
 
+from _socket import SO_SNDBUF, SOL_SOCKET
+
 from environments.compute.engine import jsonc
 
 TYPE_CHECKING = False
@@ -28,11 +30,17 @@ if TYPE_CHECKING:
         def recv(self, size: int, /) -> bytes: ...
         def sendall(self, data: bytes | memoryview, /) -> None: ...
 
+    class Options(Protocol):
+        """The part of a socket that its buffers need."""
+
+        def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
+
 
 VERSION = 1
 MAX_PAYLOAD = 1 << 20
 MAX_RESULT = 4 << 20  # ``R`` alone: a listing of ten thousand entries is one result
 CHUNK = 256 * 1024
+AHEAD = 2 << 20  # what the kernel may hold of a disk copy, so that its two ends work side by side
 COPIED = 4096  # a larger payload is sent by itself, not copied behind its head first
 HEAD = 5
 
@@ -166,6 +174,11 @@ def write_frame(sock: Stream, kind: bytes, payload: bytes | memoryview = b"") ->
     else:
         sock.sendall(head(kind, len(payload)))
         sock.sendall(payload)
+
+
+def send_ahead(sock: Options) -> None:
+    """Let a sender be up to ``AHEAD`` bytes further than its receiver, as far as this host allows."""
+    sock.setsockopt(SOL_SOCKET, SO_SNDBUF, AHEAD)
 
 
 def write_json(sock: Stream, kind: bytes, value: Any) -> None:

@@ -163,6 +163,7 @@ class Reception:
     def _copy(self, header: Header, payload: bytes, client: socket.socket) -> None:
         """A call of a disk copy; one that writes a stage gets a process that is shut in with it and serves it alone."""
         stage = header.args.get("stage")
+        wire.send_ahead(client)
         with self._attempt(header) as copier:
             if stage is not None:
                 if header.op != "tree.write":
