@@ -20,11 +20,11 @@ BLOCK_MIN, BLOCK_STEP, BLOCK_MAX = 1 << 20, 1 << 20, 4 << 20
 FILE_COST = 64
 """What a file counts in a block beside its bytes, so that a block of tiny files has at most 64 Ki of them."""
 
-_WINDOW = 8 << 20
+_WINDOW = 4 << 20
 
 
 class Cutter:
-    """Cuts one file after the other through a window of 8 MiB that is made once."""
+    """Cuts one file after the other through a window of 4 MiB that is made once."""
 
     def __init__(self) -> None:
         self._window = memoryview(b"")
