@@ -16,6 +16,7 @@ from nylorun import config
 from nylorun.db.tx import Clock
 from nylorun.record.outbox import HandOver, Message
 from tests.support.client import Api
+from tests.support.virtual import engine, served  # noqa: F401 fixtures
 
 # A request made inside a test shares the test's transaction: its connection is not closed around the request.
 request_started.disconnect(close_old_connections)

@@ -3,7 +3,8 @@
 * Asked, it refuses while a call runs or a snapshot or restore holds the disk; ``force`` ends what is in the way in the
   same commit: running calls settle as interrupted, leases are cleared, Operations cancelled.
 * The sweep of unused Environments is exactly this delete, with its reason.
-* The disk artifact goes with its Environment, its content afterwards, in batches.
+* The disk artifact goes with its Environment, its content afterwards, in batches; so does what copies that still ran
+  had claimed. A worker that claims more after that gives it back itself (:func:`versions.release_late`).
 * Locks: Environment row, ``environments.create``, its Operations, disk artifact, Effects, stream head, outbox row.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 from environments import lifecycle
 from environments.models import Effect, Environment, Operation
 from environments.models.operation import KINDS
-from environments.services import versions
+from environments.services import endings, versions
 from environments.services.rows import (
     apply_change,
     facts_of,
@@ -24,6 +25,7 @@ from environments.services.rows import (
     refuse_while_used,
 )
 from manifests.models import Artifact
+from manifests.services import content
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Tx, transact
 from nylorun.record import events, outbox
@@ -68,6 +70,8 @@ def erase(
     """The one way Environments go. The caller holds their rows, the create lock, their Operations and disks."""
     for row in rows:
         events.append(tx, row.id, row.noun, "deleted", payload)
+    copies = Operation.objects.unfinished([row.id for row in rows]).filter(kind__in=endings.COPIES)
+    claimed = list(copies.order_by("pk").values_list("pk", flat=True))
     end_operations(rows, now)
     tx.take(Rank.EFFECT, "")
     Effect.objects.filter(uid__in=[row.uid for row in rows]).delete()
@@ -81,3 +85,4 @@ def erase(
     Environment.objects.filter(pk__in=[row.pk for row in rows if row.kind != "pod"]).delete()
     uids = {row.uid for row in rows}
     versions.release_disks(tx, [disk for disk in disks if disk.environment_uid in uids])
+    content.release(tx, claimed)

@@ -19,6 +19,8 @@ from nylorun.kernel.errors import ApiError
 
 FILLS = ("seed", "restore", "recover")
 """Kinds that fill a new disk from a Disk version."""
+COPIES = ("snapshot", "fork")
+"""Kinds that claim content, for the Disk version they make."""
 
 
 def fail(tx: Tx, row: Environment, operation: Operation, error: ApiError, now: datetime) -> None:
@@ -47,7 +49,7 @@ def close(operation: Operation, state: str, now: datetime) -> None:
 
 def _leave(tx: Tx, row: Environment, operation: Operation, now: datetime, code: str, message: str) -> None:
     leases.release(row, operation)
-    if operation.kind in ("snapshot", "fork") and "version" not in operation.data:
+    if operation.kind in COPIES and "version" not in operation.data:
         content.release(tx, [operation.id])
     if operation.kind == "snapshot":
         suspend_as_asked(tx, row, operation, {"failed": code}, now)

@@ -211,6 +211,23 @@ def release_abandoned(older: timedelta, limit: int = 100) -> int:
     return transact(work)
 
 
+def release_late(operation_id: str) -> bool:
+    """Give back what a copy claimed for an Operation that has ended without its version; false when it has not.
+
+    For the worker whose attempt was ended by others: it claims nothing any more, and what it claimed after that end
+    nobody else would give back before :func:`release_abandoned`.
+    """
+
+    def work(tx: Tx) -> bool:
+        unfinished = Operation.objects.filter(pk=operation_id, state__in=UNFINISHED).exists()
+        if unfinished or made_by([operation_id]):
+            return False
+        content.release(tx, [operation_id])
+        return True
+
+    return transact(work)
+
+
 # ------------------------------------------------------------------------------------------------------------ reading
 
 

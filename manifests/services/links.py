@@ -26,7 +26,7 @@ def make_link(artifact: Artifact, version: ArtifactVersion, file: str | None, se
     Raises :class:`NotFound` when the folder has no such file.
     """
     target(artifact, version, file)
-    now = database_now()
+    now = _whole_second(database_now())
     claims: dict[str, Any] = {"art": artifact.pk, "ver": version.number}
     if file is not None:
         claims["file"] = file
@@ -35,6 +35,11 @@ def make_link(artifact: Artifact, version: ArtifactVersion, file: str | None, se
     if len(token) > signing.TOKEN_MAX:
         raise RequestRejected("The path of the file is too long for a link: read it with its own route.")
     return f"{config.current().public_url}/v1/artifact-links/{token}", now + ttl
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """The next one, as tokens count: so a link lives as long as was asked, and ends at the moment it names."""
+    return (moment + timedelta(microseconds=999_999)).replace(microsecond=0)
 
 
 def open_link(token: str) -> tuple[Artifact, Entry]:

@@ -50,16 +50,18 @@ class TokenOver(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenKind:
-    """What tells one kind of token from the others."""
+    """What tells one kind of token from the others, and how long after its ``exp`` one still passes."""
 
     typ: str
     aud: str
+    grace: timedelta = TOLERANCE
 
 
 HOST = TokenKind("nylorun-host+jwt", "nylorun-harness-api")
 EGRESS = TokenKind("nylorun-egress+jwt", "nylorun-egress")
 CALL = TokenKind("nylorun-call+jwt", "nylorun-engine")
-ARTIFACT = TokenKind("nylorun-artifact+jwt", "nylorun-artifact-links")
+# Made and read by this installation under one clock, that of its database: a link ends when it says.
+ARTIFACT = TokenKind("nylorun-artifact+jwt", "nylorun-artifact-links", grace=timedelta(0))
 
 
 @dataclass
@@ -122,7 +124,7 @@ def verify(kind: TokenKind, token: str, *, now: datetime) -> dict[str, Any]:
     except (jwt.InvalidTokenError, ValueError) as error:
         raise TokenInvalid(type(error).__name__) from error
     _check_claims(claims)
-    _check_times(claims, key, now)
+    _check_times(kind, claims, key, now)
     return claims
 
 
@@ -183,11 +185,11 @@ def _check_claims(claims: Mapping[str, Any]) -> None:
         raise TokenInvalid("times")
 
 
-def _check_times(claims: Mapping[str, Any], key: SigningKey, now: datetime) -> None:
+def _check_times(kind: TokenKind, claims: Mapping[str, Any], key: SigningKey, now: datetime) -> None:
     moment, tolerance = now.timestamp(), TOLERANCE.total_seconds()
     if claims["iat"] > moment + tolerance or claims["exp"] <= claims["iat"]:
         raise TokenInvalid("from the future")
-    if key.state == SigningKeyState.REVOKED or claims["exp"] + tolerance <= moment:
+    if key.state == SigningKeyState.REVOKED or claims["exp"] + kind.grace.total_seconds() <= moment:
         raise TokenOver
     if key.retired_at is not None and claims["iat"] > key.retired_at.timestamp() + tolerance:
         raise TokenOver

@@ -1,7 +1,8 @@
 """Raw content: bytes somebody stored, whole or one range of them (RFC 9110 §14).
 
 * One satisfiable ``bytes=`` range is answered 206; one that lies outside the content is 416 with its size.
-* Another unit, several ranges and a malformed header are ignored, as the RFC lets a server do: the answer is the whole.
+* Another unit, several ranges, a malformed header and one of more than ``RANGE_MAX`` characters are ignored, as the RFC
+  lets a server do: the answer is the whole. Numbers may have any size.
 * Raw content never runs as a page of this server: ``nosniff``, a sandboxing policy and ``attachment`` go with it.
 """
 
@@ -17,7 +18,8 @@ from django.http import StreamingHttpResponse
 
 from nylorun.kernel.errors import RangeNotSatisfiable
 
-_RANGE = re.compile(r"bytes=\s*([0-9]{0,19})\s*-\s*([0-9]{0,19})\s*", re.IGNORECASE)
+_RANGE = re.compile(r"bytes=\s*([0-9]*)\s*-\s*([0-9]*)\s*", re.IGNORECASE)
+RANGE_MAX = 256
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._ -]{1,100}")
 
 OCTETS = "application/octet-stream"
@@ -55,7 +57,9 @@ class Span:
 
 def wanted_span(header: str | None, size: int) -> Span | None:
     """The one range that ``Range`` asks for, or ``None`` for the whole; raises :class:`RangeNotSatisfiable`."""
-    match = _RANGE.fullmatch(header or "")
+    if header is None or len(header) > RANGE_MAX:
+        return None
+    match = _RANGE.fullmatch(header)
     if match is None or match[1] == match[2] == "":
         return None
     if match[1] == "":

@@ -129,7 +129,7 @@ def _pairs(query_string: str) -> list[tuple[str, str]]:
         raise _unreadable("is not UTF-8") from None
     except ValueError:
         raise _unreadable(f"has more than {_PARAMETERS_MAX} parameters") from None
-    if any("\x00" in name or "\x00" in value for name, value in pairs):
+    if any("\x00" in name for name, _ in pairs):
         raise _unreadable("must not hold the character U+0000")
     return pairs
 
@@ -141,8 +141,7 @@ def _values(model: type[Query], pairs: Iterable[tuple[str, str]]) -> tuple[dict[
         kind, repeatable = model.kinds.get(name, (None, False))
         value = _converted(kind, text)
         if value is None:
-            wanted = "must be an integer" if kind is int else "must be true, 1, false or 0"
-            faults.append({"path": f"?{name}", "message": wanted})
+            faults.append({"path": f"?{name}", "message": _wanted(kind, text)})
         elif repeatable:
             values.setdefault(name, []).append(value)
         elif name in values:
@@ -153,9 +152,18 @@ def _values(model: type[Query], pairs: Iterable[tuple[str, str]]) -> tuple[dict[
 
 
 def _converted(kind: type | None, text: str) -> Any:
+    """The value of a parameter; ``None`` when it is none of this kind."""
+    if "\x00" in text:
+        return None
     if kind is int:
         return int(text) if _INTEGER.fullmatch(text) else None
     return _BOOLEANS.get(text) if kind is bool else text
+
+
+def _wanted(kind: type | None, text: str) -> str:
+    if "\x00" in text:
+        return "must not hold the character U+0000"
+    return "must be an integer" if kind is int else "must be true, 1, false or 0"
 
 
 def _unreadable(message: str) -> InvalidRequest:

@@ -17,7 +17,7 @@ from django.db.models import F
 from nylorun.access import keyring, signing
 from nylorun.access.keyring import canary_fault
 from nylorun.access.models import KeyringCanary, SigningKey
-from nylorun.access.signing import CALL, EGRESS, HOST, TokenInvalid, TokenKind, TokenOver, mint, verify
+from nylorun.access.signing import ARTIFACT, CALL, EGRESS, HOST, TokenInvalid, TokenKind, TokenOver, mint, verify
 from nylorun.kernel.sealing import Keyring
 from tests.support.client import Api
 
@@ -80,6 +80,15 @@ def test_times_are_kept_with_a_tolerance() -> None:
         verify(HOST, minted, now=NOW + TTL + timedelta(seconds=30))
     with pytest.raises(TokenInvalid):
         verify(HOST, minted, now=NOW - timedelta(seconds=31))
+
+
+def test_a_link_is_over_when_it_says() -> None:
+    """E-198: no tolerance on its end; a clock set back a little does no harm."""
+    minted = token(ARTIFACT)
+    verify(ARTIFACT, minted, now=NOW - timedelta(seconds=29))
+    verify(ARTIFACT, minted, now=NOW + TTL - timedelta(microseconds=1))
+    with pytest.raises(TokenOver):
+        verify(ARTIFACT, minted, now=NOW + TTL)
 
 
 @pytest.mark.parametrize(

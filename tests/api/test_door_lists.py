@@ -11,7 +11,7 @@ from django.db import connection
 from nylorun import config
 from nylorun.http.etag import check_if_match, etag_of
 from nylorun.http.prefer import Prefer, idempotency_key, prefer_of
-from nylorun.http.ranges import Span, raw_answer, wanted_span
+from nylorun.http.ranges import RANGE_MAX, Span, raw_answer, wanted_span
 from nylorun.http.waiting import room, waiting
 from nylorun.kernel.errors import InvalidRequest, PreconditionFailed, RangeNotSatisfiable, ServiceUnavailable
 from tests.api.door_urls import Numbers
@@ -152,6 +152,10 @@ def test_if_match_passes_only_the_tag_of_the_row() -> None:
         ("bytes=-3", (7, 10)),
         ("bytes=-99", (0, 10)),
         ("Bytes= 1 - 2 ", (1, 3)),
+        (f"bytes=8-{10**19}", (8, 10)),
+        (f"bytes=8-{'9' * 200}", (8, 10)),
+        (f"bytes=-{'9' * 200}", (0, 10)),
+        (f"bytes={'0' * 30}1-2", (1, 3)),
     ],
 )
 def test_one_range_is_cut_out(header: str, span: tuple[int, int]) -> None:
@@ -160,15 +164,27 @@ def test_one_range_is_cut_out(header: str, span: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", "bytes=", "bytes=-", "bytes=4-2", "bytes=0-1,3-4", "lines=0-1", "bytes=a-b", "bytes=1", "0-1"]
+    "header",
+    [
+        *(None, "", "bytes=", "bytes=-", "bytes=4-2", "bytes=0-1,3-4", "lines=0-1", "bytes=a-b", "bytes=1", "0-1"),
+        f"bytes={10**30}-{10**30 - 1}",
+        f"bytes=8-{'9' * RANGE_MAX}",
+        f"bytes=8-{'9' * 5000}",
+    ],
 )
 def test_another_range_means_the_whole(header: str | None) -> None:
-    """RFC 9110 §14.2: what is no single range is ignored."""
+    """RFC 9110 §14.2: what is no single range, or far too long for one, is ignored."""
     assert wanted_span(header, 10) is None
 
 
 @pytest.mark.parametrize(
-    ("header", "size"), [("bytes=10-", 10), ("bytes=99-100", 10), ("bytes=-0", 10), ("bytes=0-", 0)]
+    ("header", "size"),
+    [
+        *(("bytes=10-", 10), ("bytes=99-100", 10), ("bytes=-0", 10), ("bytes=0-", 0)),
+        (f"bytes={10**19}-", 10),
+        (f"bytes={'9' * 100}-{'9' * 101}", 10),
+        (f"bytes=-{'0' * 100}", 10),
+    ],
 )
 def test_a_range_outside_the_content_is_416(header: str, size: int) -> None:
     """E-292: the refusal tells the size."""

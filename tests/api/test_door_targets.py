@@ -90,13 +90,23 @@ def test_a_tail_is_decoded_segment_by_segment(db: Any) -> None:
         ("=1", "?", "is not a parameter of this route"),
         ("name=%zz", "?", "holds a malformed percent-encoding"),
         ("name=%ff", "?", "is not UTF-8"),
-        ("name=%00", "?", "must not hold the character U+0000"),
+        ("name=%00", "?name", "must not hold the character U+0000"),
+        ("size=%00", "?size", "must not hold the character U+0000"),
+        ("on=1%00", "?on", "must not hold the character U+0000"),
+        ("na%00me=1", "?", "must not hold the character U+0000"),
         ("&".join(f"a{n}=1" for n in range(300)), "?", "has more than 200 parameters"),
     ],
 )
 def test_a_malformed_query_is_400(db: Any, query: str, path: str, message: str) -> None:
     """Pain 23: query parameters are as strict as bodies."""
     assert problems(Api().get(f"/v1/test/asked?{query}")) == [(path, message)]
+
+
+def test_a_cursor_with_a_nul_is_told_by_its_name(api: Api) -> None:
+    """E-223: beside every other fault of the query."""
+    assert problems(api.get("/v1/environments?cursor=%00&limit=0")) == [
+        ("?cursor", "must not hold the character U+0000"), ("?limit", "must be at least 1"),
+    ]  # fmt: skip
 
 
 def test_a_route_without_parameters_takes_none(api: Api) -> None:

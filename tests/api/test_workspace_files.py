@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from environments.compute.fake import FakeDriver
 from environments.models import Effect, Environment
-from nylorun import config
 from nylorun.tenant.models import TenantSetting
 from tests.compute.virtual.support import Server
 from tests.support.client import Api
@@ -26,24 +24,11 @@ FILES = f"{URL}/files"
 BASH = f"{URL}/tools/bash"
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real Engine for these tests; every test has a workspace of its own."""
-    server = Server(tmp_path_factory.mktemp("engine"))
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def demo(api: Api, engine: Server, monkeypatch: pytest.MonkeyPatch) -> Api:
+def demo(served: Api) -> Api:
     """An Environment of kind virtual."""
-    real = config.current()
-    moved = type("Moved", (), {name: getattr(real, name) for name in real.__slots__})()
-    moved.virtual_engine = f"unix:{engine.socket}"
-    monkeypatch.setattr(config, "current", lambda: moved)
-    assert api.put(URL, {}).status == 201
-    return api
+    assert served.put(URL, {}).status == 201
+    return served
 
 
 def bash(api: Api, command: str, **more: Any) -> dict[str, Any]:

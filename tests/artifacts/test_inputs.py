@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,11 +11,9 @@ import pytest
 from environments.models import Environment
 from manifests.inputs import InputMissing, input_files
 from manifests.models import Artifact, ArtifactVersion
-from nylorun import config
 from nylorun.blobs import MemoryStore
 from nylorun.kernel.errors import ServiceUnavailable
 from tests.artifacts.support import URL, upload, upload_folder, zipped
-from tests.compute.virtual.support import Server
 from tests.support.client import Api
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,25 +97,6 @@ def test_a_version_that_is_gone_is_told(api: Api, store: MemoryStore) -> None:
         store.delete(blob.key)
     with pytest.raises(ServiceUnavailable):
         list(input_files([entry(id)]))
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real Engine for these tests."""
-    server = Server(tmp_path_factory.mktemp("engine"))
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def served(api: Api, engine: Server, monkeypatch: pytest.MonkeyPatch) -> Api:
-    """An API whose virtual workspaces are served."""
-    real = config.current()
-    moved = type("Moved", (), {name: getattr(real, name) for name in real.__slots__})()
-    moved.virtual_engine = f"unix:{engine.socket}"
-    monkeypatch.setattr(config, "current", lambda: moved)
-    return api
 
 
 def bash(api: Api, command: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from manifests.models import ArtifactVersion
 from nylorun.access import signing
 from nylorun.access.models import SigningKey
 from nylorun.blobs import MemoryStore
-from nylorun.db.tx import database_now
+from nylorun.db.tx import Clock, database_now
 from nylorun.http.handler import OPAQUE
 from tests.artifacts.support import URL, upload, upload_folder
 from tests.support.client import Api
@@ -59,14 +59,19 @@ def test_a_link_leads_to_one_file_of_a_folder(api: Api) -> None:
 
 
 def test_a_link_ends(api: Api, clock: Any) -> None:
-    """E-198: 300 s unless asked otherwise, then 401 with the tolerance of every token."""
+    """E-198: 300 s unless asked otherwise, then 401, at the very moment it names."""
     id = upload(api, b"one")["artifact"]["id"]
     now = database_now()
     answer = api.post(f"{URL}/{id}/links", {}).json
-    assert timedelta(seconds=299) < signing_time(answer["expiresAt"]) - now < timedelta(seconds=302)
-    short, long = link(api, id, expiresIn=1), link(api, id, expiresIn=900)
-    clock.advance(seconds=31)
-    over = Api().get(short)
+    ends = signing_time(answer["expiresAt"])
+    assert timedelta(seconds=300) <= ends - now < timedelta(seconds=302)
+    url, long = answer["url"].removeprefix(BASE), link(api, id, expiresIn=900)
+    for moment, status in ((ends - timedelta(microseconds=1), 200), (ends, 401)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Clock, "of", staticmethod(lambda _, moment=moment: moment))
+            assert Api().get(url).status == status
+    clock.advance(seconds=302)
+    over = Api().get(url)
     assert (over.status, over.json["code"]) == (401, "token_expired")
     assert over.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
     assert Api().get(long).status == 200

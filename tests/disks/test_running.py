@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from django.db import connection
 
 from environments.models import Operation
-from environments.services import operations
+from environments.services import operations, versions
 from manifests.models import ArtifactVersion, Content
+from manifests.services import content
 from manifests.store import override
-from nylorun import config
 from nylorun.blobs import MemoryStore, StoreUnavailable, TreeReader, verify
 from nylorun.record.models import OutboxMessage
-from nylorun.tenant.store import installation_id
-from tests.compute.virtual.support import Server
 from tests.disks.helpers import asked, operation, row
 from tests.support.client import Api
 from tests.support.platform import eventually
@@ -29,28 +27,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 URL = "/v1/environments/demo"
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One real Engine for these tests."""
-    server = Server(tmp_path_factory.mktemp("engine"))
-    server.start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
-def demo(engine: Server, monkeypatch: pytest.MonkeyPatch) -> Api:
+def demo(served: Api) -> Api:
     """A served virtual Environment that holds a few files."""
-    real = config.current()
-    moved = type("Moved", (), {name: getattr(real, name) for name in real.__slots__})()
-    moved.virtual_engine = f"unix:{engine.socket}"
-    monkeypatch.setattr(config, "current", lambda: moved)
-    installation_id.cache_clear()
-    api = Api.for_application("app-1")
-    assert api.put(URL, {}).status == 201
-    bash(api, "mkdir -p d; for i in $(seq 40); do echo $i > d/$i; done")
-    assert api.put(f"{URL}/files/big", bytes(range(256)) * 8192).status == 201
-    return api
+    assert served.put(URL, {}).status == 201
+    bash(served, "mkdir -p d; for i in $(seq 40); do echo $i > d/$i; done")
+    assert served.put(f"{URL}/files/big", bytes(range(256)) * 8192).status == 201
+    return served
 
 
 def bash(api: Api, command: str) -> str:
@@ -138,8 +121,7 @@ def test_limits_end_a_copy_at_once(demo: Api) -> None:
     failed = snapshot(demo)
     assert (failed.error["code"], failed.error["details"]["limit"]) == ("limit_exceeded", "totalBytes")
     assert row().disk_op is None
-    for message in OutboxMessage.objects.filter(topic="content.remove"):
-        sweeps.remove_content(message.payload["key"])
+    given_back()
     assert not Content.objects.exists()
     assert demo.get("/v1/tenant/artifacts").json["usedBytes"] == 0
     demo.put("/v1/tenant/artifacts", {})
@@ -190,6 +172,69 @@ def test_a_running_copy_is_cancelled_at_its_next_step(demo: Api) -> None:
 
 def _attempt(operation_id: str) -> Any:
     return type("Running", (), {"operation_id": operation_id, "attempt": 1})()
+
+
+def given_back() -> None:
+    """Do what the outbox asks for content."""
+    for message in OutboxMessage.objects.filter(topic="content.remove"):
+        sweeps.remove_content(message.payload["key"])
+
+
+@pytest.mark.parametrize("path", ["snapshots", "fork"])
+def test_what_a_copy_claims_while_its_environment_goes_is_given_back(
+    demo: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """E-275, E-129: by the delete what is claimed by then, by the worker that finds its fence gone what came after."""
+    demo.put("/v1/environment-manifests/box", {"kind": "virtual"})
+    asked_once, go, real = threading.Event(), threading.Event(), content.claim
+
+    def late(holder: str, blobs: Sequence[tuple[str, int]]) -> None:
+        real(holder, blobs[:1])
+        asked_once.set()
+        assert go.wait(30)
+        real(holder, blobs)
+
+    monkeypatch.setattr(content, "claim", late)
+    made = asked(demo, f"{URL}/{path}", {"id": "demo-2", "manifest": "box"} if path == "fork" else {})
+    thread = in_thread(made.id)
+    assert asked_once.wait(30)
+    assert demo.delete(f"{URL}?force=true").json["deleted"] is True
+    given_back()
+    assert not Content.objects.exists()
+    go.set()
+    thread.join(60)
+    assert Content.objects.filter(holder=made.id).exists()
+    given_back()
+    assert not Content.objects.exists()
+    assert demo.get("/v1/tenant/artifacts").json["usedBytes"] == 0
+
+
+def test_a_waiting_copy_that_its_environment_takes_along_gives_back(demo: Api) -> None:
+    """E-129: no worker runs it, so the delete itself says what is to go."""
+    with override(Failing(3)):
+        failed = snapshot(demo)
+    assert (failed.state, Content.objects.filter(holder=failed.id).exists()) == ("queued", True)
+    assert demo.delete(f"{URL}?force=true").json["deleted"] is True
+    given_back()
+    assert not Content.objects.exists()
+
+
+def test_a_late_worker_leaves_what_the_next_attempt_needs(demo: Api, clock: Any) -> None:
+    """E-283: an Operation that goes on, or has made its version, keeps its content."""
+    made = asked(demo, f"{URL}/snapshots")
+    with override(Waiting()) as slow:
+        assert isinstance(slow, Waiting)
+        thread = in_thread(made.id)
+        assert slow.asked.wait(30)
+        clock.advance(minutes=3)
+        assert operations.begin(made.id) is not None
+        slow.go.set()
+        thread.join(60)
+    assert not OutboxMessage.objects.filter(topic="content.remove").exists()
+    assert Content.objects.filter(holder=made.id).exists()
+    clock.advance(minutes=3)
+    assert run(made.id).state == "succeeded"
+    assert versions.release_late(made.id) is False
 
 
 def test_a_worker_paused_past_its_lease_writes_nothing(demo: Api, clock: Any) -> None:

@@ -16,7 +16,18 @@ from environments.compute.channel import EngineChannel, run_bash
 from environments.compute.contract import Answer, Interrupted, NoAnswer, NotAccepted
 from environments.compute.copying import CopyFailed, Target, TooManyEntries, swap
 from environments.errors import DiskCopyFailed, EnvironmentUnavailable
-from environments.services import dispatch, forks, operations, recoveries, seeds, setups, snapshots, versions, waits
+from environments.services import (
+    dispatch,
+    endings,
+    forks,
+    operations,
+    recoveries,
+    seeds,
+    setups,
+    snapshots,
+    versions,
+    waits,
+)
 from environments.services.operations import Attempt, Standing
 from environments.services.setups import CommandFailed
 from environments.services.versions import Copied
@@ -64,9 +75,7 @@ def _run(attempt: Attempt) -> None:
     with Keeper(attempt) as keeper:
         try:
             _RUNNERS[attempt.kind](attempt, keeper)
-        except Stopped:
-            pass
-        except forks.FenceMoved:
+        except (Stopped, forks.FenceMoved):
             keeper.look()
         except (NotAccepted, Interrupted, NoAnswer, StoreUnavailable, ServiceUnavailable, DatabaseError) as error:
             _unless_stopped(keeper, partial(operations.put_back, attempt, str(error)))
@@ -77,19 +86,29 @@ def _run(attempt: Attempt) -> None:
         except Exception:
             _unless_stopped(keeper, partial(operations.put_back, attempt, "an internal error, which was logged"))
             raise
-    if keeper.standing is Standing.CANCELLED:
-        operations.end_cancelled(attempt)
+    _leave(attempt, keeper.standing)
 
 
-def _unless_stopped(keeper: Keeper, report: Callable[[], object]) -> None:
+def _leave(attempt: Attempt, standing: Standing) -> None:
+    """End what was cancelled; give back what was claimed after the Operation was ended by others."""
+    if standing is Standing.OURS or (standing is Standing.CANCELLED and operations.end_cancelled(attempt)):
+        return
+    if attempt.kind in endings.COPIES:
+        versions.release_late(attempt.operation_id)
+
+
+def _unless_stopped(keeper: Keeper, report: Callable[[], bool]) -> None:
     """Report why the attempt ended; what a stopped one met is no failure, since its calls were ended on purpose.
+
+    A report that is refused, since the fence has moved, leaves the keeper knowing so.
 
     A database that is away is waited for: else the Operation would stand still until its lease has lapsed.
     """
     deadline = monotonic() + REPORT_SECONDS
     while keeper.standing is Standing.OURS:
         try:
-            report()
+            if not report():
+                keeper.look()
         except (ServiceUnavailable, DatabaseError):
             release()
             if monotonic() > deadline:
@@ -99,13 +118,12 @@ def _unless_stopped(keeper: Keeper, report: Callable[[], object]) -> None:
             return
 
 
-def _copy_failed(attempt: Attempt, error: CopyFailed) -> None:
+def _copy_failed(attempt: Attempt, error: CopyFailed) -> bool:
     if isinstance(error, TooManyEntries):
-        operations.fail(attempt, _too_many(disk.FILES_MAX))
-    elif error.code in _FINAL:
-        operations.fail(attempt, DiskCopyFailed(error.message))
-    else:
-        operations.put_back(attempt, error.message)
+        return operations.fail(attempt, _too_many(disk.FILES_MAX))
+    if error.code in _FINAL:
+        return operations.fail(attempt, DiskCopyFailed(error.message))
+    return operations.put_back(attempt, error.message)
 
 
 def _too_many(most: int) -> ByteLimitExceeded:
@@ -120,8 +138,9 @@ def _too_many(most: int) -> ByteLimitExceeded:
 def _snapshot(attempt: Attempt, keeper: Keeper) -> None:
     with Twin(attempt.call) as twin:
         tree = _copy_out(attempt, keeper, twin)
-        if snapshots.finish(attempt, tree):
-            _settle(attempt, twin)
+        if not snapshots.finish(attempt, tree):
+            raise Stopped
+        _settle(attempt, twin)
 
 
 def _settle(attempt: Attempt, twin: Twin) -> None:

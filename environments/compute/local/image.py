@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 
 TOOLS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 # 4 MiB is the smallest journal. A larger one gains little, and every volume takes its journal from the host for good.
-MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-J", "size=4", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=0")
+# An inode for every 5 KiB, not 16: files of one block each must be able to fill most of a disk, as packages do.
+MKFS_OPTIONS = (
+    "-q", "-F", "-m", "0", "-i", "5120", "-J", "size=4", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=0",
+)  # fmt: skip
 TOOL_SECONDS = 60.0
 SUPERBLOCK, MAGIC, JOURNAL_TREE = 1024, 0xEF53, 0x10C
 EXTENTS = b"\x0a\xf3"

@@ -85,6 +85,17 @@ def test_an_image_that_is_gone_is_not_in_use(tmp_path: Path) -> None:
     assert not disk.in_use(str(tmp_path / "none"))
 
 
+def test_a_volume_has_room_for_as_many_small_files_as_its_size_lets_expect(tmp_path: Path) -> None:
+    """A GiB holds 200,000 files of one block each, in a thousand folders: inodes and blocks for both."""
+    image.make(tmp_path / "disk.img", 1 << 30, 1_000_000)
+    with (tmp_path / "disk.img").open("rb") as file:
+        file.seek(image.SUPERBLOCK)
+        head = file.read(32)
+    blocks, inodes, shift = (int.from_bytes(head[at : at + 4], "little") for at in (12, 16, 24))
+    assert inodes >= 201_000
+    assert blocks << (10 + shift) >= 4096 * (200_000 + 10_000)
+
+
 # ------------------------------------------------------------------------------------------------ the probe
 
 
