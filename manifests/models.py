@@ -131,7 +131,10 @@ class Artifact(models.Model):
 
 
 class ArtifactVersion(models.Model):
-    """One version: the root blob of its tree, and who named its content."""
+    """One version: the root blob of its tree, and who named its content.
+
+    ``damaged``: a part of it was found missing or altered; the next copy of the same disk stores all of it anew.
+    """
 
     artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="versions")
     number = models.IntegerField()
@@ -143,6 +146,7 @@ class ArtifactVersion(models.Model):
     actor = models.TextField(null=True)  # noqa: DJ001 NULL when nobody asked
     operation_id = models.TextField(null=True)  # noqa: DJ001 NULL on what was uploaded
     holder = models.TextField(unique=True, db_collation="C")
+    damaged = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from environments.api.operations import OperationAnswers
 from environments.api.shapes import ForkBody, Nothing, RestoreBody
 from environments.api.views import DiskVersion, EnvironmentView, Forked, Snapshot, Snapshots, VersionDeleted
+from environments.errors import DiskCopyFailed
 from environments.services import forks, restores, snapshots, versions
 from environments.tools.disk import require_whole
 from environments.tools.machines import pods_available
@@ -100,7 +101,11 @@ class RestoreView(OperationAnswers):
         root = versions.root_to_restore(environment_id, body.version)
         if root is not None:
             release()
-            require_whole(current_store(), root)
+            try:
+                require_whole(current_store(), root)
+            except DiskCopyFailed:
+                versions.note_damage(root)
+                raise
         operation = restores.request(
             environment_id,
             body.version,

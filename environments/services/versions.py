@@ -81,10 +81,15 @@ def made_by(operation_ids: Iterable[str]) -> set[str]:
     return set(ArtifactVersion.objects.filter(holder__in=list(operation_ids)).values_list("holder", flat=True))
 
 
-def latest_root(uid: UUID) -> str | None:
-    """The root of the newest version's tree: what a copy compares with."""
+def latest_root(uid: UUID) -> tuple[str | None, bool]:
+    """The root of the newest version's tree, what a copy compares with, and whether that is known to be damaged."""
     rows = ArtifactVersion.objects.filter(artifact__environment_uid=uid).order_by("-number")
-    return rows.values_list("root", flat=True).first()
+    return rows.values_list("root", "damaged").first() or (None, False)
+
+
+def note_damage(root: str) -> None:
+    """A part of this tree is missing or altered: the next copy of a disk that it was made of relies on none of it."""
+    ArtifactVersion.objects.filter(root=root).update(damaged=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
@@ -104,7 +109,8 @@ def keep(
         artifact.save(force_insert=True)
     latest = None if artifact.latest_version is None else find(artifact, artifact.latest_version)
     if latest is not None and latest.sha256 == tree.sha256:
-        return Kept(artifact.id, latest.number, False, latest.size, latest.file_count), [operation.id]
+        kept = Kept(artifact.id, latest.number, False, latest.size, latest.file_count)
+        return kept, [_repair(latest, tree, operation) if latest.damaged else operation.id]
     number = artifact.high_version + 1
     ArtifactVersion.objects.create(
         artifact=artifact, number=number, root=tree.root, size=tree.size, file_count=tree.files, sha256=tree.sha256,
@@ -114,6 +120,14 @@ def keep(
     artifact.save(update_fields=["latest_version", "high_version"])
     row.write(disk_latest=number)
     return Kept(artifact.id, number, True, tree.size, tree.files), _prune(row, artifact)
+
+
+def _repair(version: ArtifactVersion, tree: Copied, operation: Operation) -> str:
+    """Let a damaged version hold the same content as it was stored anew; the holder whose content it had."""
+    before = version.holder
+    version.root, version.holder, version.damaged = tree.root, operation.id, False
+    version.save(update_fields=["root", "holder", "damaged"])
+    return before
 
 
 def _prune(row: Environment, artifact: Artifact) -> list[str]:

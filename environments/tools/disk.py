@@ -65,11 +65,15 @@ def copy_out(
     hold: bool,
     progress: Progress,
     twin: Twin | None = None,
+    heal: bool = False,
 ) -> Copied:
     """Copy the tree behind ``target`` into ``store``; ``previous`` is the root it is compared with.
 
-    A previous tree that is damaged is not relied on: everything is read then, which also stores what was missing.
+    A previous tree that is damaged is not relied on: everything is read then, which also stores what was missing. So
+    it is with ``heal``, which says that the damage is known.
     """
+    if heal:
+        return _copy_out(target, store, claim, None, most_bytes, hold, progress, twin, heal=True)
     try:
         return _copy_out(target, store, claim, previous, most_bytes, hold, progress, twin)
     except (BlobMissing, BlobDamaged):

@@ -33,7 +33,10 @@ class Stats:
 
 
 class Verification:
-    """One look at every version: iterate it once for its problems; the counters are right afterwards."""
+    """One look at every version: iterate it once for its problems; the counters are right afterwards.
+
+    What it found is noted in the version, so that the next copy of the same disk stores it anew.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,6 +52,8 @@ class Verification:
         for version in _versions():
             self.versions += 1
             faults = list(self._faults(version))
+            if bool(faults) != version.damaged:
+                ArtifactVersion.objects.filter(pk=version.pk, root=version.root).update(damaged=bool(faults))
             if faults and ArtifactVersion.objects.filter(pk=version.pk).exists():
                 yield from (f"{version.artifact_id} version {version.number}: {fault}" for fault in faults)
             release()

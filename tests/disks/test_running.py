@@ -13,6 +13,7 @@ from environments.models import Operation
 from environments.services import operations, versions
 from manifests.models import ArtifactVersion, Content
 from manifests.services import content
+from manifests.services.verify import Verification
 from manifests.store import override
 from nylorun.blobs import MemoryStore, StoreUnavailable, TreeReader, verify
 from nylorun.record.models import OutboxMessage
@@ -278,3 +279,31 @@ def test_a_fork_runs_from_request_to_filled_disk(demo: Api) -> None:
     assert run(operation("seed", "demo-2").id).state == "succeeded"
     answer = demo.post("/v1/environments/demo-2/tools/bash", {"command": "cat d/7; wc -c < big"}).json
     assert answer["output"]["stdout"].split() == ["7", str(256 * 8192)]
+
+
+@pytest.mark.parametrize("found_by", ["verify", "restore"])
+def test_a_damaged_version_is_stored_anew_by_the_next_copy_of_its_disk(
+    demo: Api, store: MemoryStore, found_by: str
+) -> None:
+    """Pain 13: what was found damaged is whole again after a snapshot, with the same number and hash."""
+    assert snapshot(demo).state == "succeeded"
+    before = ArtifactVersion.objects.get()
+    big = TreeReader(store, before.root).find(b"big")
+    assert big is not None
+    blob = big.refs[0].blob
+    stored = store.get(blob)
+    store.put(blob, stored[:-1] + bytes([stored[-1] ^ 1]))
+    assert snapshot(demo).result["created"] is False, "nobody knows of the damage yet"
+    if found_by == "verify":
+        assert len(list(Verification(store))) == 1
+    else:
+        restored = run(asked(demo, f"{URL}/restore", {"version": 1}).id)
+        assert restored.error["code"] == "disk_copy_failed"
+    assert ArtifactVersion.objects.get().damaged
+    done = snapshot(demo)
+    assert (done.state, done.result["version"], done.result["created"]) == ("succeeded", 1, False)
+    given_back()
+    after = ArtifactVersion.objects.get()
+    assert (after.damaged, after.sha256, after.file_count) == (False, before.sha256, before.file_count)
+    assert list(Verification(store)) == []
+    assert run(asked(demo, f"{URL}/restore", {"version": 1}).id).state == "succeeded"

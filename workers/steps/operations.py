@@ -156,12 +156,14 @@ def _copy_out(attempt: Attempt, keeper: Keeper, twin: Twin) -> Copied:
         failed = write_input_files(channel, place, f"{attempt.call}.files", place.files)
         if failed is not None:
             raise DiskCopyFailed(failed.message or "an input file could not be written")
+    previous, damaged = versions.latest_root(attempt.uid)
     try:
         return disk.copy_out(
             _target(attempt, place, keeper),
             store=current_store(),
             claim=partial(content.claim, attempt.operation_id),
-            previous=versions.latest_root(attempt.uid),
+            previous=previous,
+            heal=damaged,
             most_bytes=place.disk_bytes,
             hold=place.kind == "pod",
             progress=keeper.progress,
@@ -196,6 +198,7 @@ def _copy_in(attempt: Attempt, keeper: Keeper, root: str) -> None:
     try:
         disk.copy_in(target, store=current_store(), root=root, stage=stage, progress=keeper.progress)
     except (BlobMissing, BlobDamaged) as error:
+        versions.note_damage(root)
         raise DiskCopyFailed(str(error)) from error
     if stage is not None:
         keeper.require()
