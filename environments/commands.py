@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Literal
 
+from vault.bodies import Given
+
 INLINE_FIELDS = (
     "kind", "image", "resources", "storage", "network", "harness", "lifecycle", "setup", "files", "secrets",
 )  # fmt: skip
@@ -50,6 +52,25 @@ class CallTool:
     tool: str
     hash: str
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSecret:
+    """Give a Secret a value. ``given`` is the body that was read; its value hides itself."""
+
+    environment_id: str
+    name: str
+    given: Given
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSecret:
+    """Remove a Secret. ``request_id`` is a correlation id for the audit."""
+
+    environment_id: str
+    name: str
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

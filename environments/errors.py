@@ -106,15 +106,6 @@ class EffectRunning(Refusal):
     code, status = "effect_running", 409
 
 
-class IdempotencyConflict(Refusal):
-    """The key was used with another body."""
-
-    code, status = "idempotency_conflict", 409
-
-    def __init__(self) -> None:
-        super().__init__("This key was sent with another body. Use a new key for a new call.")
-
-
 def being_deleted(environment_id: str) -> EnvironmentBusy:
     """The refusal while a deleted pod's machine is still going."""
     return EnvironmentBusy(f"Environment {environment_id} is being deleted.", retry_after=BUSY_RETRY)

@@ -88,7 +88,7 @@ class StopView(OperationAnswers):
     def post(self, request: Request, id: str) -> HttpResponse:
         """Ask for the suspend; where a snapshot comes first, wait for it, and answer the view however it ended."""
         environment_id = self.environment_id()
-        self.body(Nothing)
+        self.refuse_key(self.body(Nothing))
         view, operation_id = stop_environment(environment_id)
         if operation_id is None:
             return self.answer(view)
@@ -98,7 +98,7 @@ class StopView(OperationAnswers):
         return self.answer(read_environment(environment_id)[0])
 
 
-class ResetView(ApiView):
+class ResetView(OperationAnswers):
     """Start over with an empty disk."""
 
     word = WRITE
@@ -107,12 +107,12 @@ class ResetView(ApiView):
     def post(self, request: Request, id: str) -> HttpResponse:
         """Retire the volume and make a new one."""
         environment_id = self.environment_id()
-        self.body(Nothing)
+        self.refuse_key(self.body(Nothing))
         view = reset_environment(environment_id, pods=pods_available(), tenant=config.current().tenant_id)
         return self.answer(view)
 
 
-class WakeView(ApiView):
+class WakeView(OperationAnswers):
     """Ask a stopped or failed pod to run."""
 
     word = WRITE
@@ -121,7 +121,7 @@ class WakeView(ApiView):
     def post(self, request: Request, id: str) -> HttpResponse:
         """Wake it and wait as ``Prefer`` says; not running in time is 202 with the view."""
         environment_id = self.environment_id()
-        self.body(Nothing)
+        self.refuse_key(self.body(Nothing))
         prefer = prefer_of(self.header("Prefer"))
         view, running = tools.wake(environment_id, owner=self.caller.subject, pods=pods_available(), wait=prefer.wait)
         headers = {"Preference-Applied": prefer.applied} if prefer.applied else {}

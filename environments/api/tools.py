@@ -51,14 +51,15 @@ class ToolView(ApiView):
         call = CallTool(environment_id, name, canonical_hash({"tool": name, "input": body.args()}))
         if isinstance(body, Bash) and "text/event-stream" in (self.header("Accept") or ""):
             return self._stream(call, body, Client(kill_on_leave=query.on_disconnect == "kill"))
-        answer = tools.serve(call, owner=self.caller.subject, pods=pods_available(), send=sender(body))
+        takes = self.caller.actor if isinstance(body, Bash) else None
+        answer = tools.serve(call, owner=self.caller.subject, pods=pods_available(), send=sender(body), takes=takes)
         return self.answer(wire(answer))
 
     def _stream(self, call: CallTool, body: Bash, client: Client) -> HttpResponseBase:
-        owner, pods = self.caller.subject, pods_available()
+        owner, takes, pods = self.caller.subject, self.caller.actor, pods_available()
         send = bash_sender(body, client)
         release()  # this thread only passes on what the call's own thread hands it
-        run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send))
+        run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send, takes=takes))
         wait_for_start(client)
         return sse(frames(client, wire))
 
@@ -99,7 +100,7 @@ def bash_sender(body: Bash, client: Client | None = None) -> tools.Send:
             channel,
             body.command,
             cwd=body.cwd,
-            env=body.env,
+            env=place.variables.under(body.env),
             stdin=body.stdin.encode(),
             timeout_ms=body.timeout_ms,
             on_stdout=None if client is None else lambda text: client.give("stdout", text),

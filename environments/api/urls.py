@@ -16,6 +16,7 @@ from environments.api.environments import (
 )
 from environments.api.files import FilesRootView, FilesView
 from environments.api.operations import CancelView, OperationsView, OperationView
+from environments.api.secrets import SecretsView, SecretView
 from environments.api.tools import ToolView
 from environments.tools.machines import way_of_copies
 from nylorun.http.health import add_note
@@ -34,6 +35,8 @@ urlpatterns = [
     path("v1/environments/<raw:id>/restore", RestoreView.as_view()),
     path("v1/environments/<raw:id>/operations", OperationsView.as_view()),
     path("v1/environments/<raw:id>/events", EventsView.as_view()),
+    path("v1/environments/<raw:id>/secrets", SecretsView.as_view()),
+    path("v1/environments/<raw:id>/secrets/<raw:name>", SecretView.as_view()),
     path("v1/environments/<raw:id>/tools/<raw:tool>", ToolView.as_view()),
     path("v1/environments/<raw:id>/files", FilesRootView.as_view()),
     path("v1/environments/<raw:id>/files/<tail:path>", FilesView.as_view()),

@@ -63,6 +63,34 @@ class EnvironmentView(Shape):
     updated_at: AwareDatetime
 
 
+class SecretInfo(Shape):
+    """A Secret without its value: its binding, and the names of its headers."""
+
+    name: str
+    type: Literal["environment_variable", "environment_secret", "bearer", "headers"]
+    allowed_hosts: list[str] | None = None
+    inject: dict[str, str] | None = None
+    url: str | None = None
+    via: str | None = None
+    identity: dict[str, str] | None = None
+    header_names: list[str] | None = None
+    created_at: AwareDatetime
+    rotated_at: AwareDatetime | None = None
+
+
+class Secrets(Shape):
+    """Every Secret of an Environment, by creation."""
+
+    secrets: list[SecretInfo]
+
+
+class SecretDeleted(Shape):
+    """Whether this request removed it."""
+
+    name: str
+    deleted: bool
+
+
 class Environments(Shape):
     """A page of Environments."""
 

@@ -38,6 +38,7 @@ class SandboxSpec:
     ``join_token`` is set only when the object did not exist and a token was rotated for it; an apply without one keeps
     the token the object has. ``network`` is the allow list of the Recipe (``None``: no way out). ``memory_mib`` and
     ``storage_gib`` are the Recipe's, in MiB and GiB. ``grace_seconds`` lies between asking a pod to end and killing it.
+    ``egress_ca`` are the certificates, as PEM, that a pod with a way out trusts beside its own: those of the gate.
     ``seed`` is the key of a kept disk (:class:`Keeps`) from which a volume that is yet to be made may start.
     """
 
@@ -53,6 +54,7 @@ class SandboxSpec:
     grace_seconds: float
     engine_url: str
     egress_url: str
+    egress_ca: str = ""
     image: str | None = None
     network: tuple[str, ...] | None = None
     harness: str = "nylorun"

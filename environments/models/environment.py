@@ -5,6 +5,7 @@ Invariants (CHECK constraints repeat them):
   * ``uid`` never changes and is never used again: everything outside the database bears it;
   * ``desired`` is written by requests, ``observed`` only by what was seen (reconcile, join);
   * ``disk_latest`` is the ``latest_version`` of its disk artifact, written in the same commits: views read it here;
+  * ``has_secrets`` says whether its Vault holds any, written in the same commits: a call on one without asks no Vault;
   * a row with ``desired = deleted`` is invisible to every route and stays until nothing of its machine is left.
 
 Changed only by a transaction that holds the row's lock.
@@ -71,6 +72,7 @@ class Environment(models.Model):
     disk_op = models.JSONField(null=True)
     disk_seed = models.JSONField(null=True)
     disk_latest = models.IntegerField(null=True)
+    has_secrets = models.BooleanField(default=False, db_default=False)
     setup_done_gen = models.IntegerField(null=True)
     last_used_at = models.DateTimeField()
     created_at = models.DateTimeField()

@@ -20,11 +20,12 @@ from django.db import connection
 from environments.commands import CallTool
 from environments.errors import EnvironmentLost, EnvironmentUnavailable
 from environments.models import LIVE, Effect, Environment, rows
-from environments.services import dispatch, operations
+from environments.services import dispatch, operations, variables
 from environments.services.available import PodsAvailable
 from environments.services.readiness import ready
 from environments.services.rows import ask_reconcile, facts_of, hold_row, later
 from environments.services.start import check_start
+from environments.services.variables import Noted
 from environments.services.workplace import Workplace, workplace_of
 from nylorun.db.locks import Rank
 from nylorun.db.tx import Tx, transact
@@ -45,15 +46,16 @@ _SETTLE = "DELETE FROM environments_effect WHERE id = %s AND status = 'invoking'
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A journaled call: ``workplace`` is set when it may be sent at once."""
+    """A journaled call: ``workplace`` is set when it may be sent at once; ``noted`` are the variables it then takes."""
 
     effect_id: str
     uid: UUID
     workplace: Workplace | None
+    noted: Noted | None = None
 
 
-def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable) -> Begun:
-    """Commit A: check the start, record use, journal the call."""
+def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable, takes: str | None = None) -> Begun:
+    """Commit A: check the start, record use, journal the call. With ``takes`` it takes variables, for that actor."""
 
     def work(tx: Tx) -> Begun:
         row, facts = check_start(tx, call.environment_id, owner=owner, pods=pods)
@@ -68,7 +70,10 @@ def begin(call: CallTool, *, owner: str | None, pods: PodsAvailable) -> Begun:
             cursor.execute(
                 _JOURNAL, [effect_id, row.id, row.uid, call.tool, call.hash, status, epoch, lease, facts.now]
             )
-        return Begun(effect_id, row.uid, workplace_of(row, facts.settings.disk_bytes) if at_once else None)
+        if not at_once:
+            return Begun(effect_id, row.uid, None)
+        noted = None if takes is None else variables.note(tx, row, actor=takes, now=facts.now)
+        return Begun(effect_id, row.uid, workplace_of(row, facts.settings.disk_bytes), noted)
 
     return transact(work)
 
@@ -89,10 +94,10 @@ def look(call: Begun, environment_id: str) -> bool:
     return ready(row)
 
 
-def invoke(call: Begun, environment_id: str) -> Workplace | None:
+def invoke(call: Begun, environment_id: str, *, takes: str | None = None) -> tuple[Workplace, Noted | None] | None:
     """Commit B: the waiting call is sent from here on; ``None`` when the row is not ready after all."""
 
-    def work(tx: Tx) -> Workplace | None:
+    def work(tx: Tx) -> tuple[Workplace, Noted | None] | None:
         effect = tx.hold(Rank.EFFECT, Effect.objects.filter(pk=call.effect_id), call.effect_id)
         row = rows().one(environment_id, where=LIVE)
         if effect is None or row is None or row.uid != effect.uid:
@@ -103,7 +108,8 @@ def invoke(call: Begun, environment_id: str) -> Workplace | None:
         effect.status, effect.host_epoch = "invoking", row.host_epoch
         effect.lease_until = facts.now + EFFECT_LEASE
         effect.save(update_fields=["status", "host_epoch", "lease_until"])
-        return workplace_of(row, facts.settings.disk_bytes)
+        noted = None if takes is None else variables.note(tx, row, actor=takes, now=facts.now)
+        return workplace_of(row, facts.settings.disk_bytes), noted
 
     return transact(work)
 

@@ -4,8 +4,8 @@
   that lost the race for an id starts over.
 * A create that starts from a Disk version locks the version's artifact and looks at it again: whoever writes a disk
   seed has seen its version under that lock.
-* Locks: ``environments.create``, the fork's own, artifact row, stream heads, outbox rows. The caller holds the
-  Environment rows: the new id's and the source's.
+* Locks: ``environments.create``, the fork's own, artifact row, the Vault row of a fork's source, stream heads, outbox
+  rows. The caller holds the Environment rows: the new id's and the source's.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Fork:
     setup: bool
     hold: Callable[[Tx], None]
     """Takes the fork's own locks and raises when its fence moved."""
+    fill: Callable[[Tx, Environment, datetime], None]
+    """Makes the new row's Vault, with the Secrets that were copied for it."""
 
 
 def create_environment(
@@ -83,7 +85,7 @@ def create_environment(
     row.disk_seed = seed
     row.setup_done_gen = row.volume_gen if seed is not None and not seed.get("setup") else None
     row.forked_from = None if fork is None else {"environment": fork.source, "disk": fork.disk}
-    _insert(tx, row, command, source, facts.now)
+    _insert(tx, row, command, source, facts.now, fork)
     return row, facts
 
 
@@ -178,10 +180,15 @@ def _row(
     )
 
 
-def _insert(tx: Tx, row: Environment, command: PutEnvironment, source: Environment | None, now: datetime) -> None:
+def _insert(
+    tx: Tx, row: Environment, command: PutEnvironment, source: Environment | None, now: datetime, fork: Fork | None
+) -> None:
     row.save(force_insert=True)
     change_environment_count(+1)
-    create_vault(row.uid, now=now)
+    if fork is None:
+        create_vault(row.uid, now=now)
+    else:
+        fork.fill(tx, row, now)
     events.append(tx, row.id, row.noun, "created", _payload(row, command))
     if source is not None:
         source.write(last_used_at=later(source.last_used_at, now))

@@ -4,19 +4,21 @@
   the fork is made from the version the plan resolved, whatever is saved meanwhile.
 * With disk ``latest`` the source is copied first; the number goes into the Operation, so a later attempt takes no
   lease and copies nothing again.
-* :func:`create` is one commit: row, Vault, both events, the new disk's ``seed`` and this Operation's end. A create that
-  is refused leaves only an extra Disk version.
+* Copies of Secrets are sealed for the new Vault before :func:`create`'s commit and outside it; they live in memory.
+* :func:`create` is one commit: row, Vault, copies, both events, the new disk's ``seed`` and this Operation's end. A
+  create that is refused leaves only an extra Disk version.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 
 from environments.commands import UNSET, DiskSource, ForkEnvironment, PutEnvironment
 from environments.errors import DiskVersionNotFound
 from environments.models import Environment, Operation
-from environments.services import dispatch, leases, operations, snapshots, versions
+from environments.services import dispatch, fork_secrets, leases, operations, snapshots, versions
 from environments.services.available import PodsAvailable
 from environments.services.create import Fork, check_guard, create_environment, resolve_recipe
 from environments.services.operations import Attempt
@@ -35,7 +37,7 @@ from nylorun.kernel.canonical import canonical_hash
 from nylorun.kernel.errors import NotFound, RequestConflict, RequestRejected
 from nylorun.record import events
 from nylorun.tenant.store import hold_artifact_quota
-from vault.services.vaults import secret_names
+from vault.services.copies import Copied as CopiedSecrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,11 @@ class FenceMoved(Exception):
 
 
 def plan(command: ForkEnvironment, *, caller: Caller) -> Plan:
-    """The plan of a fork, read without a lock; raises what would refuse it."""
+    """The plan of a fork, read without a lock; raises what would refuse it, an id that is taken included."""
     source = live_row(command.source)
-    return _plan(command, source, facts_of(source), caller)
+    planned = _plan(command, source, facts_of(source), caller)
+    _require_free(command.id)
+    return planned
 
 
 def request(command: ForkEnvironment, *, caller: Caller, pods: PodsAvailable) -> str:
@@ -71,8 +75,7 @@ def request(command: ForkEnvironment, *, caller: Caller, pods: PodsAvailable) ->
         holder = leases.hold_holder(tx, source)
         facts = facts_of(source, tx)
         planned = _plan(command, source, facts, caller)
-        if Environment.objects.named(command.id).exists():
-            raise RequestConflict(f"Environment {command.id} exists: fork to an id that is free.")
+        _require_free(command.id)
         if planned.kind == "pod":
             pods.require(command.id)
         input = _input(command, planned, caller)
@@ -86,6 +89,11 @@ def request(command: ForkEnvironment, *, caller: Caller, pods: PodsAvailable) ->
         return operation.id
 
     return transact(work)
+
+
+def _require_free(id: str) -> None:
+    if Environment.objects.named(id).exists():
+        raise RequestConflict(f"Environment {id} exists: fork to an id that is free.")
 
 
 def _input(command: ForkEnvironment, planned: Plan, caller: Caller) -> dict[str, Any]:
@@ -127,7 +135,7 @@ def _plan(command: ForkEnvironment, source: Environment, facts: Facts, caller: C
         manifest={"name": version.manifest_id, "version": version.number},
         disk=disk,
         setup=_needs_setup(source, kind, recipe, disk),
-        secrets=_secrets(command, source, recipe),
+        secrets=fork_secrets.plan(source, recipe, none=command.secrets == "none"),
         changes=changes(source.recipe, recipe),
         sessions=0,
     )
@@ -156,19 +164,6 @@ def _needs_setup(source: Environment, kind: str, recipe: dict[str, Any], disk: i
     return kind == "pod" and disk is not None and asks and canonical_hash(recipe) != source.manifest_hash
 
 
-def _secrets(command: ForkEnvironment, source: Environment, recipe: dict[str, Any]) -> dict[str, list[str]]:
-    """Names only: what the new Vault gets, what it loses, and which required Slots stay empty."""
-    held = sorted(secret_names(source.uid))
-    declared = recipe.get("secrets")
-    copied = [] if command.secrets == "none" else [name for name in held if declared is None or name in declared]
-    required = [name for name, slot in (declared or {}).items() if slot.get("required")]
-    return {
-        "copied": copied,
-        "dropped": [name for name in held if name not in copied],
-        "missing": sorted(set(required) - set(copied)),
-    }
-
-
 # ------------------------------------------------------------------------------------------------------------- running
 
 
@@ -193,6 +188,9 @@ def keep_copy(attempt: Attempt, tree: Copied) -> int | None:
 
 def create(attempt: Attempt, number: int | None, *, pods: PodsAvailable, tenant: str) -> None:
     """Make the fork; raises what refuses it, and :class:`FenceMoved`."""
+    sealed = fork_secrets.seal(attempt)
+    if sealed is None:
+        raise FenceMoved
     planned = dict(attempt.input["plan"])
     caller = _caller(attempt)
     owner = attempt.input["owner"]
@@ -209,9 +207,17 @@ def create(attempt: Attempt, number: int | None, *, pods: PodsAvailable, tenant:
         if target is not None:
             raise RequestConflict(f"Environment {command.id} exists: fork to an id that is free.")
         held: list[Operation] = []
-        fork = Fork(planned["source"], number, planned["setup"], lambda tx: held.append(_held(tx, source, attempt)))
+        kept: list[CopiedSecrets] = []
+
+        def fill(tx: Tx, row: Environment, now: datetime) -> None:
+            kept.append(fork_secrets.insert(tx, row, source, sealed, actor=caller.actor, now=now))
+
+        fork = Fork(
+            planned["source"], number, planned["setup"], lambda tx: held.append(_held(tx, source, attempt)), fill
+        )
         row, facts = create_environment(tx, command, caller=caller, pods=pods, tenant=tenant, source=source, fork=fork)
         planned["disk"] = number
+        planned["secrets"] = fork_secrets.outcome(attempt.input["plan"]["secrets"], row, kept[0])
         payload = {
             "to": row.id,
             "disk": number,

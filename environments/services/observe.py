@@ -34,6 +34,7 @@ class Places:
 
     engine_url: str
     egress_url: str
+    egress_ca: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,7 @@ def _spec(row: Environment, facts: Facts, action: Apply, token: str | None, plac
         grace_seconds=facts.settings.stop_grace.total_seconds(),
         engine_url=places.engine_url,
         egress_url=places.egress_url,
+        egress_ca=places.egress_ca,
     )
 
 

@@ -21,10 +21,11 @@ from uuid import UUID
 
 from environments.errors import DiskCopyFailed, OperationInterrupted
 from environments.models import Environment, Operation
-from environments.services import endings, leases
+from environments.services import endings, leases, variables
 from environments.services.dispatch import post
 from environments.services.leases import DISK_LEASE, LeaseKind
 from environments.services.rows import Facts, facts_of, hold_row
+from environments.services.variables import Noted
 from environments.services.workplace import Workplace, workplace_of
 from nylorun import config
 from nylorun.db.locks import Rank
@@ -50,7 +51,9 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One started attempt and its fence. ``workplace`` is where its Engine was at the start."""
+    """One started attempt and its fence. ``workplace`` is where its Engine was at the start, ``noted`` the variables
+    that the commands of a setup take.
+    """
 
     operation_id: str
     attempt: int
@@ -63,6 +66,7 @@ class Attempt:
     lease: LeaseKind | None
     workplace: Workplace
     applied: Mapping[str, Any]
+    noted: Noted | None = None
 
     @property
     def call(self) -> str:
@@ -91,7 +95,7 @@ def begin(operation_id: str) -> Attempt | None:
             return None
         if not _may_start(tx, row, operation, holder, facts):
             return None
-        return _start(row, operation, facts)
+        return _start(tx, row, operation, facts)
 
     return transact(work)
 
@@ -143,7 +147,7 @@ def leases_live(row: Environment, now: datetime) -> bool:
     return leases.held_by_another(row, "", now) is not None
 
 
-def _start(row: Environment, operation: Operation, facts: Facts) -> Attempt:
+def _start(tx: Tx, row: Environment, operation: Operation, facts: Facts) -> Attempt:
     operation.state = "running"
     operation.attempt += 1
     operation.started_at = operation.started_at or facts.now
@@ -165,6 +169,7 @@ def _start(row: Environment, operation: Operation, facts: Facts) -> Attempt:
         lease=kind,
         workplace=workplace_of(row, facts.settings.disk_bytes),
         applied=row.applied,
+        noted=variables.note(tx, row, actor=operation.actor, now=facts.now) if operation.kind == "setup" else None,
     )
 
 

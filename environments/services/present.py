@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from environments import lifecycle
@@ -9,11 +10,11 @@ from environments.models import Environment
 from environments.services.rows import Facts
 from nylorun.http.etag import etag_of
 from nylorun.kernel.clock import iso
-from vault.services.vaults import secret_names
+from vault.services.listing import secret_names
 
 
-def present(row: Environment, facts: Facts) -> dict[str, Any]:
-    """The view of one row at the moment of ``facts``."""
+def present(row: Environment, facts: Facts, held: Collection[str] | None = None) -> dict[str, Any]:
+    """The view of one row at the moment of ``facts``; ``held`` are the names of its Secrets, when they are known."""
     view: dict[str, Any] = {"id": row.id, "kind": row.kind, "labels": row.labels, "manifest": row.recipe}
     if row.manifest_name is not None:
         view["manifestName"] = row.manifest_name
@@ -22,7 +23,7 @@ def present(row: Environment, facts: Facts) -> dict[str, Any]:
     if row.forked_from is not None:
         view["forkedFrom"] = row.forked_from
     if row.recipe.get("secrets"):
-        view["slots"] = _slots(row)
+        view["slots"] = _slots(row, secret_names(row.uid) if held is None else held)
     view.update(version=row.version, appliedVersion=row.applied_version, ownerUserId=row.owner_user_id)
     view["state"] = _state(row, facts)
     if row.kind == "pod":
@@ -39,8 +40,7 @@ def etag(row: Environment) -> str:
     return etag_of({"uid": str(row.uid), "labels": row.labels, "owner": row.owner_user_id, "recipe": row.recipe})
 
 
-def _slots(row: Environment) -> list[dict[str, Any]]:
-    held = secret_names(row.uid)
+def _slots(row: Environment, held: Collection[str]) -> list[dict[str, Any]]:
     slots = row.recipe["secrets"]
     return [
         {"name": name, "type": slots[name]["type"], "required": slots[name].get("required", False), "set": name in held}

@@ -10,6 +10,7 @@ from environments.models import LIVE, Effect, Environment, rows
 from environments.services.present import etag, present
 from environments.services.rows import Facts, facts_of
 from nylorun.kernel.errors import NotFound
+from vault.services.listing import secret_names_of_many
 
 PAGE = 200
 
@@ -31,7 +32,8 @@ def live_row(environment_id: str) -> Environment:
 def list_page(labels: dict[str, str], after: str, size: int) -> list[dict[str, Any]]:
     """Up to ``size`` views of live rows with every label, by id, beginning after the id ``after``."""
     found = list(Environment.objects.live().labelled(labels).filter(pk__gt=after).order_by("pk")[:size])
-    return [present(row, facts) for row, facts in _with_facts(found)]
+    held = secret_names_of_many(row.uid for row in found if row.recipe.get("secrets"))
+    return [present(row, facts, held.get(row.uid, ())) for row, facts in _with_facts(found)]
 
 
 def _with_facts(found: Sequence[Environment]) -> Iterator[tuple[Environment, Facts]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from environments.models import Environment
+from environments.services.variables import NONE, Variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Workplace:
     driver: str | None = None
     machine: str | None = None
     """A pod's Driver, and the name it knows the pod's machine by."""
+    variables: Variables = NONE
+    """What a call that takes variables finds there; opened for this call alone."""
 
 
 def workplace_of(row: Environment, disk_bytes: int) -> Workplace:

@@ -9,14 +9,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from environments.commands import CallTool
 from environments.compute.channel import EngineChannel
 from environments.compute.contract import Answer, Interrupted, NotAccepted
 from environments.errors import EnvironmentStarting
-from environments.services import calls
+from environments.services import calls, variables
 from environments.services.available import PodsAvailable
 from environments.services.calls import Begun
+from environments.services.variables import Noted
 from environments.services.workplace import Workplace
 from environments.tools.files import write_input_files
 from environments.tools.renewal import renewed
@@ -30,14 +32,19 @@ Send = Callable[[EngineChannel, Workplace, str], Answer]
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
 
 
-def serve(call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send) -> Answer:
-    """Run the call and answer; raises the refusals of the start check and of the wait."""
+def serve(
+    call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send, takes: str | None = None
+) -> Answer:
+    """Run the call and answer; raises the refusals of the start check and of the wait.
+
+    With ``takes`` it takes the Environment's variables, and that actor stands in the audit of their use.
+    """
     with waiting(connected=True):
-        begun = calls.begin(call, owner=owner, pods=pods)
+        begun = calls.begin(call, owner=owner, pods=pods, takes=takes)
         with renewed(begun.effect_id):
             release()
             try:
-                answer, made = _send_once(begun, call.environment_id, send)
+                answer, made = _send_once(begun, call.environment_id, send, takes)
             except BaseException:
                 calls.withdraw(begun)
                 raise
@@ -57,13 +64,13 @@ def channel_of(place: Workplace) -> EngineChannel:
     return EngineChannel(str(place.address))
 
 
-def _send_once(begun: Begun, environment_id: str, send: Send) -> tuple[Answer, bool]:
+def _send_once(begun: Begun, environment_id: str, send: Send, takes: str | None) -> tuple[Answer, bool]:
     deadline = monotonic() + config.current().start_wait_seconds
-    place = begun.workplace
+    place = None if begun.workplace is None else _with_variables(begun.workplace, begun.noted)
     wait = FIRST_LOOK
     while True:
         if place is None:
-            place = _wait_until_ready(begun, environment_id, deadline)
+            place = _wait_until_ready(begun, environment_id, deadline, takes)
         try:
             return _send(place, begun, send)
         except NotAccepted:
@@ -85,14 +92,19 @@ def _send(place: Workplace, begun: Begun, send: Send) -> tuple[Answer, bool]:
         return interrupted(), False
 
 
-def _wait_until_ready(begun: Begun, environment_id: str, deadline: float) -> Workplace:
+def _with_variables(place: Workplace, noted: Noted | None) -> Workplace:
+    """The place with what the call takes, now that its use is committed."""
+    return place if noted is None else replace(place, variables=variables.opened(noted))
+
+
+def _wait_until_ready(begun: Begun, environment_id: str, deadline: float, takes: str | None) -> Workplace:
     wait = FIRST_LOOK
     while True:
         if calls.look(begun, environment_id):
-            place = calls.invoke(begun, environment_id)
-            if place is not None:
+            sent = calls.invoke(begun, environment_id, takes=takes)
+            if sent is not None:
                 release()
-                return place
+                return _with_variables(*sent)
         release()
         wait = _pause(wait, deadline, environment_id)
 

@@ -1,6 +1,6 @@
 """The collector: removes blobs that no content row has named for a day, and can be stopped at any step.
 
-    note     a blob of the store that nothing names gets a row ``Unnamed``; the removal of content rows writes it too
+    note     a blob that nothing names gets a row ``Unnamed``: at the removal of its content rows, or found by a listing
     mark     after ``BLOB_GRACE``, looked at again under the lock ``artifacts.quota``: the row is ``going``
     delete   outside any transaction, the objects; then the rows
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import Any, TypeVar
 
 from django.db import connection
@@ -107,7 +108,49 @@ def collect_due(store: Store, *, grace: timedelta = BLOB_GRACE, seconds: float =
 
 def note_strays(store: Store) -> int:
     """Note every blob of the store that no content row names; returns how many are new."""
-    return sum(transact(partial(_note, blobs=[blob.key for blob in some])) for some in _listed(store))
+    return sum(_noted(store))
+
+
+def _noted(store: Store) -> Iterator[int]:
+    return (transact(partial(_note, blobs=[blob.key for blob in some])) for some in _listed(store))
+
+
+class Strays:
+    """:func:`note_strays` in pieces, by one process: a listing every ``period``, the first at once.
+
+    A listing goes on where the piece before stopped. A failing one begins again with the next piece, so does one of
+    a process that died; noting a blob twice is harmless.
+    """
+
+    def __init__(self, period: timedelta) -> None:
+        self._period = period.total_seconds()
+        self._one_at_a_time = Lock()
+        self._listing: Iterator[int] | None = None
+        self._due_at = float("-inf")
+
+    def note(self, store: Store, *, seconds: float) -> int:
+        """Go on for about ``seconds``; returns how many were new. Raises ``StoreUnavailable``.
+
+        Does nothing while no listing is due or another thread is at it.
+        """
+        if not self._one_at_a_time.acquire(blocking=False):
+            return 0
+        try:
+            return self._go_on(store, monotonic() + seconds)
+        finally:
+            self._one_at_a_time.release()
+
+    def _go_on(self, store: Store, until: float) -> int:
+        if self._listing is None and monotonic() < self._due_at:
+            return 0
+        listing, self._listing, found = self._listing or _noted(store), None, 0
+        for noted in listing:
+            found += noted
+            if monotonic() >= until:
+                self._listing = listing
+                return found
+        self._due_at = monotonic() + self._period
+        return found
 
 
 def _listed(store: Store) -> Iterator[list[StoredBlob]]:

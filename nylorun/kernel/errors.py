@@ -119,6 +119,15 @@ class RangeNotSatisfiable(Refusal):
         self.size = size
 
 
+class IdempotencyConflict(Refusal):
+    """The key was used with another body."""
+
+    code, status = "idempotency_conflict", 409
+
+    def __init__(self) -> None:
+        super().__init__("This key was sent with another body. Use a new key for a new request.")
+
+
 class CountLimitExceeded(Refusal):
     """A limit on a number of things is reached."""
 

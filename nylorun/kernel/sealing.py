@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ from nylorun.kernel.keys import KeyringError as KeyringError
 _NONCE, _TAG, _KEK_ID = 12, 16, 32
 _WRAPPED = _NONCE + KEY_BYTES + _TAG
 _FORMAT = b"\x01"
-_HEAD = len(_FORMAT) + _KEK_ID + _NONCE + _WRAPPED
+HEAD = len(_FORMAT) + _KEK_ID + _NONCE + _WRAPPED
+"""Bytes of a column before the ciphertext: all that a rotation of the keyring needs."""
 
 
 class Unreadable(ServiceUnavailable):
@@ -54,20 +56,28 @@ class Sealed:
     def parse(cls, blob: bytes) -> Sealed:
         """The parts of ``bytes(sealed)``; raises :class:`Unreadable` for anything else."""
         blob = bytes(blob)
-        if len(blob) < _HEAD + _TAG or not blob.startswith(_FORMAT):
+        if len(blob) < HEAD + _TAG:
             raise Unreadable
-        kek, rest = blob[1 : 1 + _KEK_ID], blob[1 + _KEK_ID :]
-        nonce, wrapped, ciphertext = rest[:_NONCE], rest[_NONCE : _NONCE + _WRAPPED], rest[_NONCE + _WRAPPED :]
-        return cls(kek.hex(), nonce, wrapped, ciphertext)
+        head = cls.parse_head(blob[:HEAD])
+        return cls(head.kek_id, head.nonce, head.wrapped_dek, blob[HEAD:])
+
+    @classmethod
+    def parse_head(cls, head: bytes) -> Sealed:
+        """The parts of the first :data:`HEAD` bytes, without a ciphertext; raises :class:`Unreadable`."""
+        if len(head) != HEAD or not head.startswith(_FORMAT):
+            raise Unreadable
+        kek, rest = head[1 : 1 + _KEK_ID], head[1 + _KEK_ID :]
+        return cls(kek.hex(), rest[:_NONCE], rest[_NONCE:], b"")
 
 
 class Keyring:
     """The keys of one process, for one Tenant. It has no readable form: neither ``repr`` nor pickling shows a key."""
 
     def __init__(self, keys: Iterable[bytes], tenant: str) -> None:
-        self._wrapping = {
-            hashlib.sha256(key).hexdigest(): AESGCM(_wrapping_key(key, tenant)) for key in checked_keys(keys)
-        }
+        checked = checked_keys(keys)
+        info = f"nylorun/vault/1/{tenant}"
+        self._wrapping = {hashlib.sha256(key).hexdigest(): AESGCM(_derived(key, info)) for key in checked}
+        self._hashing = [_derived(key, f"nylorun/fingerprint/1/{tenant}") for key in checked]
         self.active: str = next(iter(self._wrapping))
         """The ``kek_id`` that seals."""
 
@@ -102,6 +112,12 @@ class Keyring:
         parts = sealed if isinstance(sealed, Sealed) else Sealed.parse(sealed)
         return Sealed(self.active, parts.nonce, self._wrap(self._unwrap(parts)), parts.ciphertext)
 
+    def fingerprints(self, data: bytes) -> tuple[str, ...]:
+        """HMAC-SHA256 of ``data`` under each key, the active first, in hex: nobody without the keyring can guess with
+        them what ``data`` was.
+        """
+        return tuple(hmac.new(key, data, hashlib.sha256).hexdigest() for key in self._hashing)
+
     def _wrap(self, data_key: bytes) -> bytes:
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._wrapping[self.active].encrypt(nonce, data_key, None)
@@ -121,6 +137,5 @@ def parse_keyring(text: str, tenant: str) -> Keyring:
     return Keyring(read_keys(text), tenant)
 
 
-def _wrapping_key(key: bytes, tenant: str) -> bytes:
-    info = f"nylorun/vault/1/{tenant}".encode()
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(key)
+def _derived(key: bytes, info: str) -> bytes:
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info.encode()).derive(key)

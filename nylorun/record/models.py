@@ -1,8 +1,9 @@
-"""Rows of the record: event streams without gaps, and the transactional outbox.
+"""Rows of the record: event streams without gaps, the transactional outbox, answers kept for a repeat.
 
 * An ``Event`` is appended in the transaction that caused it and never changed; it has no foreign key, so it survives
   the thing it tells of, and a thing made again under the same id continues the numbers.
 * An ``OutboxMessage`` is work a commit promised; one open row per ``dedupe_key``.
+* An ``Idempotency`` row is the stored answer of a request with a key: see :mod:`nylorun.record.replay`.
 """
 
 from __future__ import annotations
@@ -63,3 +64,21 @@ class OutboxMessage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.topic} {self.dedupe_key}"
+
+
+class Idempotency(models.Model):
+    """The answer of a request that was sent with a key. ``response`` is sealed; empty only inside its transaction."""
+
+    id = models.TextField(primary_key=True, db_collation="C")
+    body_hash = models.TextField()
+    status = models.IntegerField(null=True)
+    response = models.BinaryField(null=True)
+    operation_id = models.TextField(null=True)  # noqa: DJ001 NULL says that no Operation answers
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "record_idempotency"
+        indexes = [models.Index(fields=["created_at"], name="idempotency_old")]
+
+    def __str__(self) -> str:
+        return f"{self.id[:60]} {self.status}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import Event, Thread
 from typing import Any
@@ -13,12 +13,13 @@ from django.db import connection
 
 from manifests.models import Content, Unnamed
 from manifests.services import collect, content
-from manifests.services.collect import BLOB_GRACE, TAKEOVER, collect_due, note_strays
-from nylorun.blobs import MemoryStore, StoreUnavailable, blob_id, write_blob
+from manifests.services.collect import BLOB_GRACE, TAKEOVER, Strays, collect_due, note_strays
+from nylorun.blobs import MemoryStore, StoredBlob, StoreUnavailable, blob_id, write_blob
 from nylorun.db.tx import Tx, database_now
 from nylorun.kernel.errors import ServiceUnavailable
 from tests.artifacts.support import total_is_right
 from tests.races.test_manifest_races import together
+from workers.steps import sweeps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,6 +87,91 @@ def test_strays_are_found_by_listing(store: MemoryStore, clock: Any, monkeypatch
     assert collect_due(store) == 6
     assert {blob.key for blob in store.list()} == {BLOB, strays[3]}
     assert total_is_right()
+
+
+class Listed(MemoryStore):
+    """A store that counts its listings, and does not answer while it is ``away``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listings, self.away = 0, False
+
+    def list(self) -> Iterator[StoredBlob]:
+        self.listings += 1
+        for blob in super().list():
+            if self.away:
+                raise StoreUnavailable("away")
+            yield blob
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The process's clock, set by the test."""
+    now = [0.0]
+    monkeypatch.setattr(collect, "monotonic", lambda: now[0])
+    return now
+
+
+def test_strays_are_listed_in_pieces_once_a_period(moment: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """E-288: bounded work each time, every blob once, then nothing for a day."""
+    monkeypatch.setattr(collect, "LIST_BATCH", 3)
+    store, strays = Listed(), Strays(timedelta(days=1))
+    for index in range(7):
+        write_blob(store, b"stray %d" % index)
+    assert [strays.note(store, seconds=0) for _ in range(4)] == [3, 3, 1, 0]
+    assert (strays.note(store, seconds=30), store.listings, Unnamed.objects.count()) == (0, 1, 7)
+    write_blob(store, b"later")
+    moment[0] += 86_399
+    assert (strays.note(store, seconds=30), store.listings) == (0, 1)
+    moment[0] += 1
+    assert (strays.note(store, seconds=30), store.listings, Unnamed.objects.count()) == (1, 2, 8)
+
+
+def test_a_listing_that_failed_begins_again(moment: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """E-288: at the next piece; a day is counted from a listing that came to its end."""
+    monkeypatch.setattr(collect, "LIST_BATCH", 3)
+    store, strays = Listed(), Strays(timedelta(days=1))
+    for index in range(7):
+        write_blob(store, b"stray %d" % index)
+    assert strays.note(store, seconds=0) == 3
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        strays.note(store, seconds=0)
+    store.away = False
+    assert (strays.note(store, seconds=30), store.listings, Unnamed.objects.count()) == (4, 2, 7)
+
+
+def test_two_threads_never_read_one_listing(store: MemoryStore, moment: list[float]) -> None:
+    """E-288: the second does nothing."""
+    strays, waiting, go = Strays(timedelta(days=1)), Event(), Event()
+    write_blob(store, b"stray")
+
+    class Slow(MemoryStore):
+        def list(self) -> Iterator[StoredBlob]:
+            waiting.set()
+            assert go.wait(WAIT)
+            return store.list()
+
+    found: list[int] = []
+    first = Thread(target=lambda: found.append(elsewhere(lambda: strays.note(Slow(), seconds=30))))
+    first.start()
+    assert waiting.wait(WAIT)
+    assert strays.note(store, seconds=30) == 0
+    go.set()
+    first.join(WAIT)
+    assert found == [1]
+
+
+def test_the_sweep_notes_strays(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
+    """E-288: what a restored database does not know is gone a day after the sweep saw it."""
+    monkeypatch.setattr(sweeps, "_strays", Strays(timedelta(days=1)))
+    monkeypatch.setattr(sweeps, "STEPS", sweeps.STEPS[sweeps.STEPS.index(sweeps.unnamed_content) :])
+    blob = write_blob(store, b"stray")
+    sweeps.sweep()
+    clock.advance(hours=24)
+    assert store.has(blob)
+    sweeps.sweep()
+    assert not store.has(blob)
 
 
 def test_a_note_that_is_named_again_is_dropped(store: MemoryStore, clock: Any) -> None:

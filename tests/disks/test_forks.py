@@ -44,6 +44,17 @@ def made(attempt: Attempt) -> None:
     forks.create(attempt, attempt.data.get("version"), pods=FAKE_PODS, tenant="local")
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_fork_to_an_id_that_is_taken_is_refused_dry_or_not(api: Api, dry_run: bool) -> None:
+    """E-137: a dry run refuses what the fork would; a missing source or Manifest is told first."""
+    api.put("/v1/environments/taken", {"kind": "none"})
+    answer = api.post(FORK, {"id": "taken", "dryRun": dry_run})
+    assert refusal(answer)[:2] == (409, "request_rejected"), answer.json
+    assert "Environment taken exists" in answer.json["message"]
+    unknown = api.post(FORK, {"id": "taken", "manifest": "none-such", "dryRun": dry_run})
+    assert refusal(unknown)[:2] == (404, "manifest_not_found")
+
+
 def test_a_dry_run_answers_the_plan_and_writes_nothing(api: Api) -> None:
     """E-133, E-134, E-135, E-137: latest version by default, disk latest, secrets by name, changes."""
     answer = api.post(FORK, {"id": "demo-2", "dryRun": True})
@@ -183,12 +194,24 @@ def copied_before(attempt: Attempt) -> Attempt:
     return replace(attempt, data={**attempt.data, "version": 1})
 
 
-def test_keys_are_refused_rather_than_ignored(api: Api) -> None:
-    """E-233: no route promises to replay what it does not keep."""
-    for path, body in (("snapshots", {}), ("restore", {"version": 1}), ("fork", {"id": "x"})):
-        answer = api.post(f"{URL}/{path}", body, **{"Idempotency-Key": "k"})
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(("snapshots", {}), ("restore", {"version": 1}), ("fork", {"id": "x"})),
+        *(("stop", {}), ("reset", {}), ("wake", {})),
+    ],
+)
+def test_keys_are_refused_rather_than_ignored(api: Api, pods: FakeDriver, path: str, body: dict[str, Any]) -> None:
+    """E-233: no route promises to replay what it does not keep, and nothing of the request is done."""
+    api.put("/v1/environments/pod", {"kind": "pod"})
+    for url in (URL, "/v1/environments/pod"):
+        before = events(url.rpartition("/")[2])
+        answer = api.post(f"{url}/{path}", body, **{"Idempotency-Key": "k"})
         assert refusal(answer)[:2] == (400, "request_rejected")
-        assert refusal(api.post(f"{URL}/{path}", body, **{"Idempotency-Key": "a b"}))[:2] == (400, "invalid_request")
+        assert "Idempotency keys" in answer.json["message"]
+        assert api.post(f"{url}/{path}", {**body, "idempotencyKey": "k"}).json["message"] == answer.json["message"]
+        assert refusal(api.post(f"{url}/{path}", body, **{"Idempotency-Key": "a b"}))[:2] == (400, "invalid_request")
+        assert (events(url.rpartition("/")[2]), Operation.objects.count()) == (before, 0)
 
 
 def test_a_version_a_fork_is_about_to_use_stays(api: Api) -> None:

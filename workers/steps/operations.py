@@ -25,6 +25,7 @@ from environments.services import (
     seeds,
     setups,
     snapshots,
+    variables,
     versions,
     waits,
 )
@@ -252,8 +253,8 @@ def _wait_for_engine(attempt: Attempt, keeper: Keeper) -> Workplace:
 
 
 def _setup(attempt: Attempt, keeper: Keeper) -> None:
-    channel = channel_of(attempt.workplace)
-    failure = _files(channel, attempt) or _commands(channel, attempt, keeper)
+    channel, taken = channel_of(attempt.workplace), variables.opened(attempt.noted)
+    failure = _files(channel, attempt) or _commands(channel, attempt, keeper, taken)
     if keeper.stop.is_set():
         raise Stopped
     if failure is None:
@@ -268,19 +269,24 @@ def _files(channel: EngineChannel, attempt: Attempt) -> CommandFailed | None:
     return None if failed is None else CommandFailed(0, 1, failed.message or "")
 
 
-def _commands(channel: EngineChannel, attempt: Attempt, keeper: Keeper) -> CommandFailed | None:
+def _commands(
+    channel: EngineChannel, attempt: Attempt, keeper: Keeper, taken: variables.Variables
+) -> CommandFailed | None:
     for number, command in enumerate(attempt.applied.get("setup", ()), start=1):
         answer = run_bash(
             channel,
             command,
+            env=taken.under({}),
             timeout_ms=COMMAND_MS,
             call_id=f"{attempt.call}.{number}",
             epoch=attempt.workplace.epoch,
             cancel=keeper.stop,
         )
         failure = None if keeper.stop.is_set() else _failure(number, answer)
-        if keeper.stop.is_set() or failure is not None:
-            return failure
+        if failure is not None:
+            return replace(failure, output=taken.mask(failure.output))
+        if keeper.stop.is_set():
+            return None
     return None
 
 

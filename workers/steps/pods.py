@@ -22,6 +22,7 @@ from nylorun.db.tx import require_no_tx
 from nylorun.kernel.errors import Retry
 from nylorun.record import outbox
 from nylorun.tenant.store import installation_id
+from vault.services import authority
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,11 @@ def _look(environment_id: str, trigger: Trigger) -> bool:
         world,
         trigger=trigger,
         start_deadline=timedelta(seconds=settings.start_deadline_seconds),
-        places=observe.Places(settings.engine_url, settings.egress_url),
+        places=observe.Places(
+            settings.engine_url,
+            settings.egress_url,
+            authority.certificate() if "network" in seen.row.applied else "",
+        ),
     )
     acted = [_act(driver, action) for action in work.actions]
     return work.again_at_once or (bool(acted) and all(acted))

@@ -16,12 +16,12 @@ from environments.compute.registry import registry
 from environments.services import calls, dispatch, versions
 from environments.services import sweep as rows
 from manifests.services import content
-from manifests.services.collect import collect_due
+from manifests.services.collect import Strays, collect_due
 from manifests.store import current_store
 from nylorun import config
 from nylorun.db.tx import transact
 from nylorun.kernel.clock import monotonic
-from nylorun.record import outbox
+from nylorun.record import outbox, replay
 from nylorun.tenant.store import installation_id
 from workers.steps.relay import drain
 
@@ -39,6 +39,9 @@ class _Sightings:
     """Workspaces without a row that the last pass saw: only what is seen so twice is removed."""
 
     workspaces: frozenset[UUID] = frozenset()
+
+
+_strays = Strays(timedelta(days=1))
 
 
 def sweep() -> None:
@@ -71,6 +74,17 @@ def unnamed_content() -> None:
     """Uploads that died, and blobs that no row has named for a day."""
     content.release_stale_uploads()
     collect_due(current_store(), seconds=BUDGET)
+
+
+def stray_blobs() -> None:
+    """Blobs that no row ever named, as a database restored from a backup leaves them: noted, about once a day."""
+    _strays.note(current_store(), seconds=BUDGET)
+
+
+def old_answers() -> None:
+    """Answers kept for a repeat, a day later."""
+    while replay.remove_old() > 0:
+        continue
 
 
 def lapsed_calls() -> None:
@@ -166,6 +180,8 @@ STEPS: tuple[Callable[[], object], ...] = (
     delete_unused,
     ended_operations,
     unnamed_content,
+    stray_blobs,
+    old_answers,
 )
 
 

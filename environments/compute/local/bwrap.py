@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+
+from environments.compute.wayout import way_out
 
 UID = GID = 1000
 USER = "sandbox"
@@ -21,6 +24,7 @@ LISTENING = 100  # the number under which the Engine finds the handle of its soc
 CODE = "/run/nylorun"
 ENGINE = f"{CODE}/environments/compute/engine"
 SHM_BYTES_MOST, TMP_BYTES_MOST = 64 << 20, 1 << 30
+TRUSTED = "/run/egress.pem"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START = f"import sys; sys.path.insert(0, {CODE!r}); from environments.compute.engine.pod import main; main(%s, %d)"
 
@@ -83,11 +87,14 @@ class Box:
     processes: int
     marker: str
     env: Mapping[str, str] = field(default_factory=dict)
+    trusted: bytes | None = None
+    """The certificates, as PEM, that a pod with a way out trusts; ``None`` without one."""
 
 
 def options(host: Host, box: Box) -> list[Argument]:
     """Everything for ``bwrap`` before ``--``."""
-    return [*_isolation(host, box), *_system(host), *_memory_folders(box), *_volume(box), *_environment(host, box)]
+    parts = (_isolation(host, box), _system(host), _way_out(box), _memory_folders(box), _volume(box))
+    return [*chain.from_iterable(parts), *_environment(host, box)]
 
 
 def command(host: Host, box: Box) -> list[str]:
@@ -120,6 +127,11 @@ def _system(host: Host) -> Iterator[Argument]:
     yield from ("--proc", "/proc", "--dev", "/dev")
 
 
+def _way_out(box: Box) -> Iterator[Argument]:
+    if box.trusted is not None:
+        yield from ("--perms", "0444", "--file", Data(box.trusted), TRUSTED)
+
+
 def _memory_folders(box: Box) -> Iterator[Argument]:
     """Together at most five eighths of the memory: files there are not given back when it runs out, so a pod that
     filled it with them could start no command to remove them."""
@@ -139,5 +151,6 @@ def _environment(host: Host, box: Box) -> Iterator[Argument]:
     yield "--clearenv"
     path = PATH if host.prefix is None else f"{PATH}:{host.prefix}/bin"
     base = {"PATH": path, "HOME": "/workspace", "USER": USER, "LOGNAME": USER, "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
-    for name, value in {**base, **box.env}.items():
+    out = {} if box.trusted is None else way_out(TRUSTED)
+    for name, value in {**base, **out, **box.env}.items():
         yield from ("--setenv", name, value)

@@ -51,6 +51,8 @@ class Joining:
         self._body = body
         self._read_token = read_token
         self._tell = tell
+        self.egress_token: str | None = None
+        """Shown to the egress gate; as fresh as the last join or renewal."""
         self._host_token: str | None = None
         self._epoch: int | None = None
 
@@ -102,6 +104,8 @@ class Joining:
                 self._tell(epoch)
             except OSError:
                 raise Silent from None
+        egress = answer.get("egressToken")
+        self.egress_token = egress if isinstance(egress, str) else None
         self._host_token, self._epoch = token, epoch
 
     def _post(self, what: str, body: dict[str, Any], token: str | None) -> Any:

@@ -159,6 +159,7 @@ def start(place: Place, spec: SandboxSpec, *, renew_seconds: float) -> None:
         "disk": volume.disk,
         "limits": list(rlimits.items()),
         "renewSeconds": renew_seconds,
+        "egress": None if spec.network is None else spec.egress_url,
         "join": {
             "url": spec.engine_url,
             "environmentId": spec.environment_id,
@@ -185,6 +186,7 @@ def _sandbox(box_host: bwrap.Host, place: Place, spec: SandboxSpec, pod_uid: str
         processes=PIDS_MAX,
         marker=marker(pod_uid),
         env=spec.env,
+        trusted=None if spec.network is None else host.certificates() + spec.egress_ca.encode("ascii"),
     )
     return host.as_plan(box_host, box, bwrap.command(box_host, box))
 

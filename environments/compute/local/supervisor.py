@@ -4,6 +4,7 @@ A reader may rely on:
   * it is in a session of its own, holds nothing of who started it, and outlives worker, API and beat;
   * ``pod.json`` names it before the starter is told that all is well, and names the Engine as soon as that has a pid;
   * the Engine's socket is its own make: the pod gets it as a handle and cannot put another in its place;
+  * a pod with a way out has a listener on its own loopback, which is served here (see ``egress``);
   * SIGTERM ends the pod: TERM to everything inside, KILL after the object's grace. SIGKILL ends it too, at once (the
     kernel passes it on), and then ``processes.sweep`` is left to whoever finds that out;
   * when the pod is over, however that came, no process, no cgroup and no socket of it is left, and it ends.
@@ -29,6 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from environments.compute.local.egress import Forwarder
     from environments.compute.local.joining import Joining
 
 BACKLOG = 128
@@ -36,6 +38,7 @@ LOG_MAX = 64 * 1024
 PING_SECONDS = 60.0
 ASK_SECONDS = 5.0
 OVERTIME = 0.5
+ACCEPT_PAUSE = 0.05
 
 
 class Supervisor:
@@ -48,6 +51,8 @@ class Supervisor:
         self._socket = str(plan["socket"])
         self._logged = 0
         self._kill_at: float | None = None
+        self._joining: Joining | None = None
+        self._way_out: tuple[_socket.socket, Forwarder] | None = None
         self._ended: dict[str, str] | None = None
         self._wake, self._waker = os.pipe()
         self._log = self._open_log()
@@ -65,7 +70,9 @@ class Supervisor:
         _signal.signal(_signal.SIGTERM, lambda *_: None)
         try:
             launched = self._start()
-            self._write_pod(launched.read_child(self._wake))
+            engine = launched.read_child(self._wake)
+            self._write_pod(engine)
+            self._open_way_out(engine)
             start_new_thread(self._join, ())
             self._stay(launched)
         finally:
@@ -81,6 +88,20 @@ class Supervisor:
             return launch(self._plan, listener.fileno())
         finally:
             listener.close()  # only the Engine has it from here on: when that is gone, nobody seems to listen
+
+    def _open_way_out(self, engine: int | None) -> None:
+        gate = self._plan["egress"]
+        if gate is None or engine is None:
+            return
+        from environments.compute.local import egress  # noqa: PLC0415 - few pods have a way out
+
+        try:
+            self._way_out = egress.listen(engine), egress.Forwarder(gate, self._egress_token)
+        except OSError as error:  # it is over already, or this host does not let us in: then nothing leads out
+            os.write(2, f"no way out: {error}\n".encode())
+
+    def _egress_token(self) -> str | None:
+        return None if self._joining is None else self._joining.egress_token
 
     def _write_pod(self, engine: int | None) -> None:
         own = os.getpid()
@@ -99,7 +120,7 @@ class Supervisor:
 
     def _join(self) -> None:
         """Wait for the Engine, then join for it and stay joined; in a thread of its own."""
-        joining = self._joining()
+        joining = self._joining = self._new_joining()
         try:
             self._ask("ping", {}, PING_SECONDS)
         except (OSError, wire.ProtocolError):
@@ -108,7 +129,7 @@ class Supervisor:
         self._ended = {"reason": "join_refused", "message": message}
         os.write(self._waker, b"e")
 
-    def _joining(self) -> Joining:
+    def _new_joining(self) -> Joining:
         from environments.compute.local.joining import Joining  # noqa: PLC0415 - loaded while the Engine starts
 
         body = {key: self._plan["join"][key] for key in ("environmentId", "podUid", "volumeId", "address")}
@@ -143,14 +164,24 @@ class Supervisor:
         poll = select.poll()
         for handle in (launched.handle, launched.log, self._wake):
             poll.register(handle, select.POLLIN)
+        if self._way_out is not None:
+            poll.register(self._way_out[0], select.POLLIN)
         while True:
             ready = {handle for handle, _ in poll.poll(self._patience())}
+            if self._way_out is not None and self._way_out[0].fileno() in ready:
+                self._let_out(*self._way_out)
             if launched.log in ready and not self._copy_log(launched.log):
                 poll.unregister(launched.log)
             if self._wake in ready:
                 self._stop()
             if launched.handle in ready or self._is_overdue():
                 return
+
+    def _let_out(self, listener: _socket.socket, forwarder: Forwarder) -> None:
+        try:
+            forwarder.take(listener)
+        except OSError:  # out of handles: those of ended connections are coming back
+            time.sleep(ACCEPT_PAUSE)  # noqa: TID251 - the pod waits for nothing else of this thread
 
     def _patience(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()) * 1000
