@@ -75,7 +75,9 @@ class DeleteSecret:
 
 @dataclass(frozen=True, slots=True)
 class ForkEnvironment:
-    """A new Environment beside ``source``. ``disk`` is a version number, ``latest`` or ``empty``."""
+    """A new Environment beside ``source``. ``disk`` is a version number, ``latest`` or ``empty``; ``request_id`` is a
+    correlation id for the audit.
+    """
 
     source: str
     id: str
@@ -84,3 +86,4 @@ class ForkEnvironment:
     secrets: Literal["copy", "none"] = "copy"
     labels: Mapping[str, str] | None = None
     owner: str | Unset | None = UNSET
+    request_id: str | None = None

@@ -127,7 +127,7 @@ class ForkView(OperationAnswers):
         source = self.environment_id()
         body = self.body(ForkBody)
         self.refuse_key(body)
-        command = body.command(source)
+        command = body.command(source, self.request_id)
         if body.dry_run:
             return self.answer({"dryRun": True, "plan": present_plan(forks.plan(command, caller=self.caller))})
         operation = forks.request(command, caller=self.caller, pods=pods_available())

@@ -113,8 +113,8 @@ class ForkBody(Post):
     owner_user_id: Subject | MISSING | None = MISSING
     dry_run: bool = False
 
-    def command(self, source: str) -> ForkEnvironment:
-        """What is asked; absent members stay absent."""
+    def command(self, source: str, request_id: str) -> ForkEnvironment:
+        """What is asked; absent members stay absent. ``request_id`` is that of the request, for a body without one."""
         sent = self.model_fields_set
         return ForkEnvironment(
             source,
@@ -124,6 +124,7 @@ class ForkBody(Post):
             secrets=self.secrets,
             labels=self.labels if "labels" in sent else None,  # type: ignore[arg-type]
             owner=self.owner_user_id if "owner_user_id" in sent else UNSET,  # type: ignore[arg-type]
+            request_id=self.request_id or request_id,
         )
 
 

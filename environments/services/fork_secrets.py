@@ -43,10 +43,10 @@ def seal(attempt: Attempt) -> Copies | None:
     return copies.seal_copies(attempt.uid, vault_id, version.body.get("secrets"))
 
 
-def insert(tx: Tx, row: Environment, source: Environment, sealed: Copies, *, actor: str, now: datetime) -> Copied:
+def insert(tx: Tx, row: Environment, source: Environment, sealed: Copies, attempt: Attempt, *, now: datetime) -> Copied:
     """Make the new row's Vault with what is still as it was read. The caller holds both Environment rows."""
     create_vault(row.uid, now=now, vault_id=sealed.vault_id)
-    kept = copies.insert_copies(tx, sealed, source=Trail(actor, source.id), target=Trail(actor, row.id), now=now)
+    kept = copies.insert_copies(tx, sealed, source=_trail(attempt, source.id), target=_trail(attempt, row.id), now=now)
     if kept.copied:
         row.write(has_secrets=True)
     return kept
@@ -56,6 +56,10 @@ def outcome(planned: Mapping[str, list[str]], row: Environment, kept: Copied) ->
     """What the fork answers: a planned Secret that is not there now was dropped."""
     dropped = {*planned["dropped"], *planned["copied"], *kept.dropped}.difference(kept.copied)
     return {"copied": kept.copied, "dropped": sorted(dropped), "missing": _missing(row.recipe, kept.copied)}
+
+
+def _trail(attempt: Attempt, environment_id: str) -> Trail:
+    return Trail(attempt.actor, environment_id=environment_id, request_id=attempt.input.get("requestId"))
 
 
 def _missing(recipe: Mapping[str, Any], copied: Collection[str]) -> list[str]:

@@ -103,6 +103,7 @@ def _input(command: ForkEnvironment, planned: Plan, caller: Caller) -> dict[str,
         "labels": None if command.labels is None else dict(command.labels),
         "owner": {} if command.owner is UNSET else {"set": command.owner},
         "secrets": command.secrets,
+        "requestId": command.request_id,
         "caller": {"kind": caller.kind, "id": caller.id, "subject": caller.subject, "scopes": sorted(caller.scopes)},
     }
 
@@ -210,7 +211,7 @@ def create(attempt: Attempt, number: int | None, *, pods: PodsAvailable, tenant:
         kept: list[CopiedSecrets] = []
 
         def fill(tx: Tx, row: Environment, now: datetime) -> None:
-            kept.append(fork_secrets.insert(tx, row, source, sealed, actor=caller.actor, now=now))
+            kept.append(fork_secrets.insert(tx, row, source, sealed, attempt, now=now))
 
         fork = Fork(
             planned["source"], number, planned["setup"], lambda tx: held.append(_held(tx, source, attempt)), fill

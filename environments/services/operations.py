@@ -268,8 +268,9 @@ def end_cancelled(attempt: Attempt) -> bool:
     return write_back(attempt, lambda tx, row, operation: endings.cancel(tx, row, operation, tx.now()))
 
 
-def put_back(attempt: Attempt, reason: str) -> bool:
-    """Infrastructure did not answer: queued again with a growing delay; out of attempts, it fails.
+def put_back(attempt: Attempt, reason: str, at_last: ApiError | None = None) -> bool:
+    """Infrastructure did not answer: queued again with a growing delay; out of attempts, it fails with ``at_last``,
+    or as the copy or setup that it is.
 
     A pod that was stopped meanwhile is no failure: the attempt is not counted, and its next join goes on.
     """
@@ -281,8 +282,8 @@ def put_back(attempt: Attempt, reason: str) -> bool:
         if row.kind == "pod" and row.desired != "running":
             operation.data = {**operation.data, "excused": int(operation.data.get("excused", 0)) + 1}
         elif operation.attempt >= ATTEMPTS + int(operation.data.get("excused", 0)):
-            error = OperationInterrupted(operation.id) if operation.kind == "setup" else DiskCopyFailed(reason)
-            endings.fail(tx, row, operation, error, now)
+            usual = OperationInterrupted(operation.id) if operation.kind == "setup" else DiskCopyFailed(reason)
+            endings.fail(tx, row, operation, at_last or usual, now)
             return
         if attempt.lease == "seed":
             leases.release(row, operation)

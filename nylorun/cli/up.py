@@ -15,12 +15,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
+from urllib.parse import urlsplit
 
 from nylorun.embedded import probes, table
 from nylorun.embedded.installation import Installation, run_management
 from nylorun.embedded.places import kept
 from nylorun.embedded.supervisor import Supervisor
 
+EGRESS_PORT = 3128
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -36,25 +38,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until asked to end. Refusals (a wrong setting, folder in use, port taken, ...) are raised."""
     with _ended_by_signals(), suppress(_Asked):
         installation = Installation(arguments.data_dir)
-        with installation.lock(), _listen(arguments.port) as listener:
+        with installation.lock(), _listen(arguments.port) as listener, _listen_for_gate() as gate:
             installation.check_settings()
-            _run(installation, listener, arguments.driver)
+            _run(installation, listener, gate, arguments.driver)
     return 0
 
 
-def _run(installation: Installation, listener: socket.socket, driver: str) -> None:
+def _run(installation: Installation, listener: socket.socket, gate: socket.socket, driver: str) -> None:
     """Start all, say so, watch. Whatever ends this also ends what was started."""
     began = time.monotonic()
     installation.unpublish()
     servers = table.Servers(installation)
     environment: dict[str, str] = {}
-    parts = [*servers.parts(), *table.processes(installation, environment, listener)]
+    parts = [*servers.parts(), *table.processes(installation, environment, listener, gate)]
     supervisor = Supervisor(parts, run=installation.run, logs=installation.logs, say=_say)
     try:
         supervisor.end_leftovers()
         supervisor.begin(table.SERVERS)
         supervisor.wait_ready()
-        environment.update(_environment(installation, servers, listener, driver))
+        environment.update(_environment(installation, servers, listener, gate, driver))
         run_management(["migrate", "--noinput"], environment)
         _say("migrated")
         supervisor.begin(table.PROCESSES)
@@ -75,7 +77,7 @@ def _run(installation: Installation, listener: socket.socket, driver: str) -> No
 
 
 def _environment(
-    installation: Installation, servers: table.Servers, listener: socket.socket, driver: str
+    installation: Installation, servers: table.Servers, listener: socket.socket, gate: socket.socket, driver: str
 ) -> dict[str, str]:
     """The environment of the processes, with what only `up` knows. Valid once the servers have started."""
     local = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -85,6 +87,7 @@ def _environment(
         NYLORUN_DRIVER=driver,
         NYLORUN_PUBLIC_URL=os.environ.get("NYLORUN_PUBLIC_URL", local),
         NYLORUN_ENGINE_URL=os.environ.get("NYLORUN_ENGINE_URL", local),
+        NYLORUN_EGRESS_URL=os.environ.get("NYLORUN_EGRESS_URL", f"http://127.0.0.1:{gate.getsockname()[1]}"),
     )
 
 
@@ -115,6 +118,25 @@ def _listen(port: int) -> socket.socket:
         listener.close()
         raise CannotListen(f"port {port} on 127.0.0.1: {error.strerror}; choose another with --port") from error
     return listener
+
+
+def _listen_for_gate() -> socket.socket:
+    """The egress gate's socket, bound: its usual port, or another when that is taken. It outlives restarts of the gate.
+
+    An address that ``NYLORUN_EGRESS_URL`` names has to be free.
+    """
+    named = os.environ.get("NYLORUN_EGRESS_URL")
+    if named is None:
+        try:
+            return socket.create_server(("127.0.0.1", EGRESS_PORT))
+        except OSError:
+            return socket.create_server(("127.0.0.1", 0))
+    try:
+        url = urlsplit(named)
+        family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
+        return socket.create_server((url.hostname or "", url.port or 80), family=family)
+    except (OSError, ValueError) as error:
+        raise CannotListen(f"NYLORUN_EGRESS_URL {named}: {error}") from error
 
 
 def _say(line: str) -> None:

@@ -2,7 +2,8 @@
 
     postgres, valkey      each a stage; none where DATABASE_URL or REDIS_URL names another server
     engine                the virtual Engine, which sees neither database, broker nor keyring
-    worker, worker-disk   one stage; long disk work has a worker of its own, so that a wake never waits behind it
+    worker, worker-disk   long disk work has a worker of its own, so that a wake never waits behind it
+    egress                the egress gate, on a socket that the supervisor holds; one stage with the workers
     beat
     api                   on a socket that the supervisor holds: a restart of the API refuses no connection
 
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Mapping
 
 from nylorun.embedded import probes
-from nylorun.embedded.installation import Installation, import_path
+from nylorun.embedded.installation import Installation, import_path, management
 from nylorun.embedded.parts import Part, server_part
 from nylorun.embedded.postgres import Postgres
 from nylorun.embedded.processes import Command
@@ -62,12 +63,15 @@ class Servers:
         return [server_part(server, *stages[server.name]) for server in self.embedded()]
 
 
-def processes(installation: Installation, environment: Mapping[str, str], listener: socket.socket) -> list[Part]:
+def processes(
+    installation: Installation, environment: Mapping[str, str], listener: socket.socket, gate: socket.socket
+) -> list[Part]:
     """The parts that are nylorun itself. `environment` is read at each start: it may be completed later."""
     workers = [_worker(installation, environment, name) for name in WORKER_QUEUES]
     return [
         _engine(installation),
         *workers,
+        _egress(installation, environment, gate),
         _beat(installation, environment),
         _api(environment, listener),
     ]
@@ -107,6 +111,22 @@ def _worker(installation: Installation, environment: Mapping[str, str], name: st
         ),
         ready=lambda pid: probes.marked_ready(mark, pid),
         grace=3.5,
+    )
+
+
+def _egress(installation: Installation, environment: Mapping[str, str], gate: socket.socket) -> Part:
+    mark = installation.run / "egress.ready"
+    arguments = ("run_egress", "--fd", str(gate.fileno()), "--ready-file", str(mark))
+    return Part(
+        name="egress",
+        stage=WORKERS,
+        prepare=lambda: Command(
+            tuple(management(arguments)),
+            env={**environment, "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker"},
+            pass_fds=(gate.fileno(),),
+        ),
+        ready=lambda pid: probes.marked_ready(mark, pid),
+        grace=1.5,
     )
 
 

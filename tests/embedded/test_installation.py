@@ -70,7 +70,7 @@ def test_the_virtual_engine_sees_neither_database_nor_broker_nor_keyring(
         monkeypatch.setenv(name, "secret of the caller")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        table = {part.name: part for part in processes(installation, environment(installation), listener)}
+        table = {part.name: part for part in processes(installation, environment(installation), listener, listener)}
         command = table["engine"].prepare()
         assert command.env is not None
         assert set(command.env) <= set(PLAIN_ENVIRONMENT)

@@ -19,7 +19,7 @@ from tests.embedded.support import ROOT, eventually, kill, plain_environment
 
 pytestmark = pytest.mark.live
 
-PARTS = {"postgres", "valkey", "engine", "worker", "worker-disk", "beat", "api"}
+PARTS = {"postgres", "valkey", "engine", "worker", "worker-disk", "egress", "beat", "api"}
 
 
 @dataclass
@@ -137,7 +137,7 @@ def test_from_an_empty_folder_to_a_wake_and_to_an_orderly_end(up: Up) -> None:
     assert not (up.folder / "connection.json").exists()
     assert [name for name, found in left.items() if found.alive()] == []
     ended = [line.split()[1] for line in up.lines if " ended (" in line]
-    assert ended == ["api", "beat", "worker", "worker-disk", "engine", "valkey", "postgres"]
+    assert ended == ["api", "beat", "worker", "worker-disk", "egress", "engine", "valkey", "postgres"]
 
 
 def test_every_part_that_is_killed_comes_back_and_everything_works_again(up: Up) -> None:

@@ -61,6 +61,7 @@ class Platform:
             "worker-disk": "--hostname=worker-disk@",
             "beat": "workers.beat",
             "engine": "environments.compute.virtual.server",
+            "egress": "run_egress",
             "postgres": "postgres",
             "valkey": "valkey",
         }[name]

@@ -9,9 +9,9 @@ import pytest
 from environments.compute.fake import FakeDriver
 from environments.models import Environment, Operation
 from environments.services import fork_secrets, forks
-from environments.services.operations import Attempt
+from environments.services.operations import ATTEMPTS, Attempt
 from nylorun.kernel.sealing import Unreadable
-from tests.disks.helpers import asked, begun, events
+from tests.disks.helpers import LATER, asked, begun, events
 from tests.factories import FAKE_PODS
 from tests.support.client import Api
 from tests.vault.conftest import ONE, TWO, Use
@@ -85,6 +85,17 @@ def test_a_fork_without_slots_carries_every_secret(demo: Api) -> None:
     assert opened("demo-2") == {"A": PLAIN}
     assert events()[-1][1]["secrets"] == 3
     assert "createdAt" in demo.get("/v1/environments/demo-2/secrets").json["secrets"][0]
+
+
+def test_the_audit_of_a_fork_names_person_and_request(demo: Api) -> None:
+    """E-68, E-75: the Subject, and the correlation id of the body, else that of the request."""
+    ada = demo.as_subject("ada", "environments:write")
+    for id, more, headers in (("one", {"requestId": "r-1"}, {}), ("two", {}, {"X-Request-Id": "x-1"})):
+        ada.post(FORK, {"id": id, "disk": "empty", **more}, **LATER, **headers)
+        run_operation(Operation.objects.get(state="queued").id)
+        lines = VaultAudit.objects.filter(action="copy", name="A").order_by("-ord")[:2]
+        assert {(line.actor, line.request_id) for line in lines} == {("ada", "r-1" if more else "x-1")}
+        assert {line.environment_id for line in lines} == {"demo", id}
 
 
 def test_a_worker_makes_the_fork_with_its_secrets(demo: Api, pods: FakeDriver) -> None:
@@ -193,6 +204,20 @@ def test_a_secret_that_cannot_be_read_stops_the_fork_and_leaves_nothing(demo: Ap
         forks.create(attempt, None, pods=FAKE_PODS, tenant="local")
     assert not Environment.objects.filter(pk="demo-2").exists()
     assert not VaultAudit.objects.filter(action="copy").exists()
+
+
+def test_a_fork_whose_secret_stays_unreadable_fails_and_says_so(demo: Api, pods: FakeDriver) -> None:
+    """E-75, E-227: after the last attempt with the error itself, not as a disk that could not be copied."""
+    operation = asked(demo, FORK, {"id": "demo-2", "disk": "empty"})
+    Secret.objects.filter(name="A").update(kek_id="0" * 64)
+    for attempt in range(1, ATTEMPTS + 1):
+        run_operation(operation.id)
+        operation.refresh_from_db()
+        assert (operation.state, operation.attempt) == ("queued" if attempt < ATTEMPTS else "failed", attempt)
+        Operation.objects.update(due_at=None)
+    error = demo.get(f"/v1/operations/{operation.id}").json["error"]
+    assert (error["code"], error["message"]) == ("service_unavailable", "The secret could not be read.")
+    assert not Environment.objects.filter(pk="demo-2").exists()
 
 
 def test_a_later_attempt_uses_the_vault_id_that_was_drawn(demo: Api, monkeypatch: pytest.MonkeyPatch) -> None:

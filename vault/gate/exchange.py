@@ -18,8 +18,8 @@ from vault.gate.heads import Headers, Request, Response, read_head, read_respons
 from vault.gate.limits import Limits
 from vault.gate.wire import Channel, Wire
 
-_FED = 16 << 10
-"""Bytes of a chunked body that are parsed at a time: tiny chunks cost far more than their bytes."""
+_TURN = 500
+"""Parts of a chunked body that are parsed before others have their turn: tiny chunks cost far more than their bytes."""
 
 
 class Exchange:
@@ -145,11 +145,12 @@ async def _copy_chunks(
         data = await source.read()
         if not data:
             raise Failed("The body is cut off.")
-        for start in range(0, len(data), _FED):
-            parser.receive_data(data[start : start + _FED])
-            chunks, end = _parsed(parser)
+        parser.receive_data(data)
+        more = True
+        while more:
+            chunks, end, more = _parsed(parser)
             if end is not None:
-                source.unread(parser.trailing_data[0] + data[start + _FED :])
+                source.unread(parser.trailing_data[0])
                 chunks.append(_last_chunk(end.headers.raw_items() if trailers else []))
             if chunks:
                 await write(b"".join(chunks))
@@ -158,16 +159,18 @@ async def _copy_chunks(
             await asyncio.sleep(0)
 
 
-def _parsed(parser: h11.Connection) -> tuple[list[bytes], h11.EndOfMessage | None]:
+def _parsed(parser: h11.Connection) -> tuple[list[bytes], h11.EndOfMessage | None, bool]:
+    """The next chunks, framed anew; the end, when it came; and whether there is more to parse at once."""
     chunks: list[bytes] = []
-    while True:
+    for _ in range(_TURN):
         event = parser.next_event()
         if isinstance(event, h11.EndOfMessage):
-            return chunks, event
+            return chunks, event, False
         if not isinstance(event, h11.Data):
-            return chunks, None
+            return chunks, None, False
         if event.data:
-            chunks += (b"%x\r\n" % len(event.data), bytes(event.data), b"\r\n")
+            chunks += (b"%x\r\n" % len(event.data), event.data, b"\r\n")
+    return chunks, None, True
 
 
 def _last_chunk(trailers: Headers) -> bytes:

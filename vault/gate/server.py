@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,10 @@ class Gate:
         server = await loop.create_server(self._wire, host, port, backlog=1024)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
+
+    async def listen_on(self, listener: socket.socket) -> None:
+        """Accept on a bound TCP socket, which closes with the gate."""
+        self._servers.append(await asyncio.get_running_loop().create_server(self._wire, sock=listener, backlog=1024))
 
     async def listen_unix(self, path: Path) -> None:
         """Accept on a Unix socket as well; who may connect is up to the folder it lies in."""

@@ -47,6 +47,7 @@ from nylorun.db.tx import transact
 from nylorun.http.waiting import release
 from nylorun.kernel.clock import monotonic, pause
 from nylorun.kernel.errors import ApiError, ByteLimitExceeded, ServiceUnavailable
+from nylorun.kernel.sealing import Unreadable
 from nylorun.record import outbox
 
 COMMAND_MS = 15 * 60 * 1000
@@ -78,6 +79,8 @@ def _run(attempt: Attempt) -> None:
             _RUNNERS[attempt.kind](attempt, keeper)
         except (Stopped, forks.FenceMoved):
             keeper.look()
+        except Unreadable as error:
+            _unless_stopped(keeper, partial(operations.put_back, attempt, str(error), error))
         except (NotAccepted, Interrupted, NoAnswer, StoreUnavailable, ServiceUnavailable, DatabaseError) as error:
             _unless_stopped(keeper, partial(operations.put_back, attempt, str(error)))
         except CopyFailed as error:

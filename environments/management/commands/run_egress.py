@@ -1,12 +1,14 @@
 """``manage.py run_egress``: the egress gate, the only way out of a sandbox.
 
-Listens where ``NYLORUN_EGRESS_URL`` says, until SIGTERM or SIGINT; then open tunnels end at once.
+Listens where ``NYLORUN_EGRESS_URL`` says, or on a socket it is given, until SIGTERM or SIGINT; then open tunnels end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where it listens, and a file that says so once it does."""
         parser.add_argument("--bind", help="HOST:PORT; default: that of NYLORUN_EGRESS_URL")
-        parser.add_argument("--ready-file", type=Path, help="written once the gate listens")
+        parser.add_argument("--fd", type=int, help="number of a bound socket to listen on instead")
+        parser.add_argument("--ready-file", type=Path, help="gets this process's number once the gate listens")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serve until told to end."""
-        host, port = _place(options["bind"])
+        listener = _listener(options["bind"]) if options["fd"] is None else socket.socket(fileno=options["fd"])
         try:
             keyring.require_ours()
             key, certificate = authority()
@@ -45,29 +48,33 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         finally:
             release()
-        try:
-            asyncio.run(_serve(Authority(key, certificate, clock.utc_now), host, port, options["ready_file"]))
-        except OSError as error:
-            raise CommandError(f"The gate cannot listen on {host}:{port}: {error.strerror}.") from error
+        asyncio.run(_serve(Authority(key, certificate, clock.utc_now), listener, options["ready_file"]))
 
 
-def _place(bind: str | None) -> tuple[str, int]:
-    url = urlsplit(config.current().egress_url if bind is None else f"http://{bind}")
-    if url.hostname is None or url.port is None:
+def _listener(bind: str | None) -> socket.socket:
+    try:
+        url = urlsplit(config.current().egress_url if bind is None else f"http://{bind}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None:
         raise CommandError("Say where to listen: --bind HOST:PORT, or NYLORUN_EGRESS_URL with a port.")
-    return url.hostname, url.port
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise CommandError(f"The gate cannot listen on {host}:{port}: {error.strerror}.") from error
 
 
-async def _serve(signer: Authority, host: str, port: int, ready: Path | None) -> None:
+async def _serve(signer: Authority, listener: socket.socket, ready: Path | None) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     rows = Rows()
     gate = Gate(rows, signer, real_network(), clock=clock.monotonic)
-    await gate.listen(host, port)
+    await gate.listen_on(listener)
     watching = asyncio.create_task(gate.watch())
     if ready is not None:
-        ready.write_text(f"{port}\n")
+        ready.write_text(f"{os.getpid()}\n")
     await ended.wait()
     watching.cancel()
     await gate.stop()
