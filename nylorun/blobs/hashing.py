@@ -14,7 +14,7 @@ from nylorun.blobs.entry import Entry, spans
 T = TypeVar("T")
 
 ZEROS = bytes(1 << 20)
-_AHEAD = 4
+_AHEAD = 3
 
 
 class FileHash:
@@ -83,7 +83,7 @@ class Lane:
         self._thread = ThreadPoolExecutor(1, "blobs-hash")
 
     def run(self, work: Callable[[bytes], T], pieces: Iterable[bytes]) -> Iterator[tuple[bytes, T]]:
-        """Each piece with ``work(piece)``, in order; at most four pieces wait."""
+        """Each piece with ``work(piece)``, in order; at most three pieces wait."""
         due: deque[tuple[bytes, Future[T]]] = deque()
         for piece in pieces:
             due.append((piece, self._thread.submit(work, piece)))

@@ -1,7 +1,7 @@
 """Where new blobs go: named, claimed in batches, then compressed and stored by a few threads.
 
 Order is the promise of this file: a blob is claimed before the store is asked for it or given it. Batches hold at most
-4 MiB, and 8 MiB may be on their way to the store, so memory is bounded whatever the size of a disk. The claim is
+3 MiB, and 6 MiB may be on their way to the store, so memory is bounded whatever the size of a disk. The claim is
 made in the caller's thread, between two batches, or ``aside`` in a thread that claims one batch after the other; the
 other threads store the batch before meanwhile.
 
@@ -22,8 +22,8 @@ from nylorun.blobs.store import Store
 Claim = Callable[[list[tuple[str, int]]], None]
 
 THREADS = 4
-BATCH_BYTES, BATCH_BLOBS = 4 << 20, 1000
-UNDER_WAY = 8 << 20
+BATCH_BYTES, BATCH_BLOBS = 3 << 20, 1000
+UNDER_WAY = 6 << 20
 _CLOSED = "This writer was closed or has failed: begin again."
 
 

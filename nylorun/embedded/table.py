@@ -31,7 +31,8 @@ PROCESSES = (ENGINE, WORKERS, BEAT, API)
 API_THREADS = 128
 """Half of them may wait for long work (NYLORUN_WAITING_CALLS); a waiting thread costs little, holds no connection."""
 CELERY = (sys.executable, "-m", "celery", "-A")
-WORKER_QUEUES = {"worker": ("control,sweep", 8), "worker-disk": ("disk,setup", 8)}
+WORKER_QUEUES = {"worker": ("control,sweep", 8, 0), "worker-disk": ("disk,setup", 8, 2)}
+"""Queues, threads, and by how many degrees it steps back behind the others."""
 PLAIN_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH")
 
 
@@ -91,7 +92,7 @@ def _engine(installation: Installation) -> Part:
 
 
 def _worker(installation: Installation, environment: Mapping[str, str], name: str) -> Part:
-    queues, threads = WORKER_QUEUES[name]
+    queues, threads, nice = WORKER_QUEUES[name]
     mark = installation.run / f"{name}.ready"
     options = ("--pool=threads", f"--concurrency={threads}", f"--queues={queues}", f"--hostname={name}@%h")
     ready = "--include=workers.ready"  # writes the mark
@@ -107,6 +108,7 @@ def _worker(installation: Installation, environment: Mapping[str, str], name: st
                 "DJANGO_SETTINGS_MODULE": "nylorun.settings.worker",
                 "NYLORUN_READY_FILE": str(mark),
                 "NYLORUN_WORKER": sole,
+                "NYLORUN_NICE": str(nice),
             },
         ),
         ready=lambda pid: probes.marked_ready(mark, pid),
