@@ -32,9 +32,7 @@ Send = Callable[[EngineChannel, Workplace, str], Answer]
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
 
 
-def serve(
-    call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send, takes: str | None = None
-) -> Answer:
+def serve(call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send, takes: str | None = None) -> Answer:
     """Run the call and answer; raises the refusals of the start check and of the wait.
 
     With ``takes`` it takes the Environment's variables, and that actor stands in the audit of their use.

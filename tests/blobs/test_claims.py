@@ -78,7 +78,7 @@ def test_claims_come_in_batches() -> None:
     """E-288: of bounded bytes and number, so a claim is a short commit and memory stays flat."""
     batches: list[list[tuple[str, int]]] = []
     write(MemoryStore(), large(20), batches.append)
-    assert 4 < len(batches) <= 16
+    assert 4 < len(batches) <= 24
     for batch in batches:
         assert len(batch) <= BATCH_BLOBS
         assert sum(size for _, size in batch[:-1]) < BATCH_BYTES

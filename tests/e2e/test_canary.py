@@ -181,12 +181,7 @@ def in_files(folder: Path, canaries: Canaries) -> list[str]:
     """Files that hold a value. What a disk holds is looked at as blobs."""
     found = []
     for path in folder.rglob("*"):
-        if (
-            path.is_file()
-            and not path.is_symlink()
-            and path.name not in LEFT_OUT
-            and path.stat().st_blocks < 1 << 18
-        ):
+        if path.is_file() and not path.is_symlink() and path.name not in LEFT_OUT and path.stat().st_blocks < 1 << 18:
             found += [f"{path}: {form!r}" for form in canaries.found_in(path.read_bytes())]
     return found
 

@@ -71,7 +71,8 @@ class Site:
     def drop(self) -> None:
         """Close every connection at once."""
         for one in self.open:
-            one.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
         self.open.clear()
 
 
@@ -91,6 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def _any(self) -> None:
+        if self.path == "/early":
+            self.close_connection = True
+            self._send(413, b"too large")
+            return
         body, size, digest = self._body()
         self.site.seen.append(Seen(self.command, self.path, self.headers.items(), body))
         act = getattr(self, "_" + self.path.split("?")[0].strip("/").split("/")[-1], self._ok)
@@ -160,6 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"5;a=b\r\nfirst\r\n6\r\nsecond\r\n0\r\nX-Sum: 11\r\n\r\n")
 
+    def _unasked(self, size: int, digest: str) -> None:
+        """One answer, and another to a question that nobody put."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood" * 2)
+
     def _wait(self, size: int, digest: str) -> None:
         """Answers when the test says so."""
         self.site.release.wait(20)
@@ -189,11 +198,12 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext | None = None
 
     def finish_request(self, request: Any, address: Any) -> None:
-        if self.context is not None:
-            request = self.context.wrap_socket(request, server_side=True)
-        super().finish_request(request, address)
-        if self.context is not None:
-            request.unwrap()
+        if self.context is None:
+            super().finish_request(request, address)
+            return
+        with self.context.wrap_socket(request, server_side=True) as wrapped:
+            super().finish_request(wrapped, address)
+            wrapped.unwrap()
 
     def handle_error(self, request: Any, address: Any) -> None:
         """A client that hangs up is no fault of the test."""

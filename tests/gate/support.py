@@ -185,7 +185,7 @@ class World:
 
     def change(self, **members: Any) -> None:
         """Change the pass of the one token."""
-        self.rows.passes[TOKEN] = replace(self.rows.passes[TOKEN], **members)  # type: ignore[type-var]
+        self.rows.passes[TOKEN] = replace(self.rows.passes[TOKEN], **members)
 
     # The sandbox's side.
 
@@ -302,4 +302,3 @@ def closed(made: socket.socket) -> bool:
     except OSError:
         return True
     return True
-

@@ -66,7 +66,7 @@ def test_only_http_1_1_is_agreed_on(made):
 
 def test_contexts_are_kept_for_half_a_life(made):
     """E-265: the same leaf within 12 h, a new one after, and only so many hosts at once."""
-    clock, authority, client = made
+    clock, authority, _ = made
     first = authority.context("a.example.org")
     clock.now += timedelta(hours=11)
     assert authority.context("a.example.org") is first

@@ -177,7 +177,9 @@ def test_what_is_no_handshake_is_misdirected(world: World, api_site: Site):
     assert world.internet.dialled == []
 
 
-@pytest.mark.parametrize("host", ["evil.example.org", OTHER, f"{HOST}:8443", f"{HOST}.", f"x{HOST}", "", f"{HOST}@{OTHER}"])
+@pytest.mark.parametrize(
+    "host", ["evil.example.org", OTHER, f"{HOST}:8443", f"{HOST}.", f"x{HOST}", "", f"{HOST}@{OTHER}"]
+)
 def test_another_host_in_a_request_is_misdirected(world: World, api_site: Site, host: str):
     """E-197: a Secret never reaches another site behind the same front: 421, and the tunnel is over."""
     with world.secure() as made:
@@ -215,3 +217,11 @@ def test_a_server_that_closes_between_requests_is_connected_to_again(world: Worl
         assert send(made, "GET", "/ok").status == 200
     assert api_site.connections == 2
     assert api_site.last.all("Authorization") == ["Bearer s3cret"]
+
+
+def test_an_answer_that_nobody_asked_for_answers_nothing(world: World, api_site: Site):
+    """E-265: what a server sends beyond its answer is not taken for the next one."""
+    with world.secure() as made:
+        assert send(made, "GET", "/unasked").body == b"good"
+        assert send(made, "GET", "/chunked").body == b"firstsecond"
+    assert api_site.connections == 2

@@ -98,7 +98,8 @@ def test_names_that_could_be_read_in_two_ways_are_none(extensions):
 @pytest.mark.parametrize(
     "raw",
     [
-        b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"\x16\3\1\0\0", b"\x16\3\1\xff\xff" + b"\1" * 70000, b"\x16\2\1\0\5\1\0\0\1\0",
+        b"GET / HTTP/1.1\r\n\r\n", b"\0" * 100, b"\x16\3\1\0\0", b"\x16\3\1\xff\xff" + b"\1" * 70000,
+        b"\x16\2\1\0\5\1\0\0\1\0",
         b"\x16\3\1\0\5\2\0\0\1\0", b"\x16\3\1\0\5\1\0\0\1\0", b"\x16\3\1\0\4\1" + HELLO_MAX.to_bytes(3, "big"),
         b"\x17\3\3\0\5hello", b"\x16", b"",
     ],

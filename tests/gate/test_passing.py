@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 from dataclasses import replace
@@ -156,7 +157,7 @@ def test_another_server_name_does_not_pass(world: World, other_site: Site, name:
     """E-304: the server name of the handshake is the tunnel's host, also for a client that does not verify."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with pytest.raises(ssl.SSLError, match="(?i)unrecognized.name"):
+    with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
         context.wrap_socket(world.tunnel(OTHER), server_hostname=name)
     world.until(lambda: world.rows.refusals() == [(OTHER, 443, "host", 1)])
     assert other_site.seen == []
@@ -188,8 +189,6 @@ def test_a_bound_host_on_port_80_gets_no_secret(world: World, mirror: Site):
 
 def test_a_half_closed_tunnel_still_answers(world: World, mirror: Site):
     """E-304: the end of one direction is passed on and is not the end of the other."""
-    import socket
-
     made = world.tunnel("mirror.example.org", 80)
     made.sendall(b"GET /until_close HTTP/1.1\r\nHost: mirror.example.org\r\n\r\n")
     made.shutdown(socket.SHUT_WR)
@@ -201,8 +200,10 @@ def test_what_is_sent_ahead_of_the_tunnel_arrives(world: World, mirror: Site):
     made = world.connect()
     head = connect_head("mirror.example.org:80")
     made.sendall(head + b"GET /ok HTTP/1.1\r\nHost: mirror.example.org\r\n\r\n")
-    assert read_answer(made).status == 200
-    assert read_answer(made).status == 200
+    received = b""
+    while b" OK\r\n" not in received:
+        received += made.recv(4096)
+    assert received.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK\r\n")
 
 
 def test_environments_do_not_meet(world: World, api_site: Site):

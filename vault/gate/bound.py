@@ -25,12 +25,13 @@ from vault.gate.wire import Channel, Wire
 async def serve_bound(visit: Visit, tunnel: Tunnel, house: House) -> None:
     """Serve one ``CONNECT`` to its end."""
     rules = await _opened(tunnel, house)
-    tls = await _accepted(visit, tunnel, house)
     servers = _Servers(tunnel, house)
     try:
+        tls = await _accepted(visit, tunnel, house)
         while await _one_request(visit, tls, tunnel, rules, servers, house):
             continue
-        visit.close(tls)
+        tls.write_eof()
+        await visit.wire.finish()
     finally:
         servers.abort()
 
@@ -121,7 +122,7 @@ class _Servers:
     async def to(self, place: Place) -> tuple[Channel, bool]:
         """A connection to ``place``, and whether it served a request before."""
         kept = self._open.get(place)
-        if kept is not None and not kept[1].ended():
+        if kept is not None and kept[1].quiet():
             return kept[1], True
         if kept is not None:
             self._drop(place)

@@ -57,12 +57,12 @@ class Exchange:
                 await _copy(self._client, self._server.write, request.framing)
             else:
                 await _copy_chunks(self._client, self._server.write, request.parser, trailers=False)
-        except (Failed, h11.ProtocolError):
+        except h11.ProtocolError:
             self._server.abort()
-            raise malformed("The body of the request is malformed or cut off.") from None
-        except Gone:
+            raise malformed("The body of the request is malformed.") from None
+        except (Failed, Gone):  # cut off: the sandbox is gone
             self._server.abort()
-            raise
+            raise Gone from None
 
     async def _answer(self, parser: h11.Connection, request: Request) -> bool:
         response = await self._final_head(parser, request.method)
@@ -85,7 +85,7 @@ class Exchange:
             while True:
                 try:
                     raw = await read_head(self._server, self._limits)
-                except Refuse:
+                except (Refuse, Gone):
                     raise Failed("The server's answer is too large, too slow or cut off.") from None
                 if raw is None:
                     raise Failed("The server closed the connection without an answer.")

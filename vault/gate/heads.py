@@ -16,7 +16,7 @@ from typing import Literal
 
 import h11
 
-from vault.gate.errors import Failed, malformed
+from vault.gate.errors import Failed, Gone, malformed
 from vault.gate.limits import Limits
 from vault.gate.wire import Channel
 
@@ -25,9 +25,11 @@ Framing = int | Literal["chunked", "until_close"]
 """How long a body is: so many bytes, or as its chunks say, or until the connection ends."""
 
 _END = b"\r\n\r\n"
+_BARE = re.compile(rb"(?<!\r)\n")
 _LINE = re.compile(rb"[^\r\n\0]+")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _CONNECTION = frozenset({b"close", b"keep-alive", b"te"})
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 _ECHOES = frozenset({b"TRACE", b"TRACK"})
 
 
@@ -61,7 +63,7 @@ async def read_head(channel: Channel, limits: Limits) -> bytes | None:
     """The bytes up to and with the blank line, or ``None`` at the end of the connection. What follows stays unread.
 
     Waits for a first byte without a bound of its own, then at most ``limits.head``. Raises :class:`Refuse` for a head
-    that is too large, too slow or cut off.
+    that is too large or too slow, and :class:`Gone` for one that is cut off.
     """
     data = await channel.read()
     if not data:
@@ -86,10 +88,12 @@ async def _rest_of_head(channel: Channel, head: bytearray, largest: int) -> byte
             return bytes(head[: end + len(_END)])
         if len(head) >= largest:
             raise malformed("The head of the message is too large.")
+        if _BARE.search(head, max(0, searched - 1)):
+            raise malformed("The head holds a line break or a NUL where none belongs.")
         searched = max(0, len(head) - len(_END) + 1)
         data = await channel.read()
         if not data:
-            raise malformed("The head of the message is cut off.")
+            raise Gone
         head += data
 
 
@@ -148,6 +152,15 @@ def _check_lines(raw: bytes, most: int) -> None:
         raise malformed("Folded header lines are not taken.")
     if len(lines) > most:
         raise malformed("The request has too many headers.")
+    _check_lengths(lines)
+
+
+def _check_lengths(lines: list[bytes]) -> None:
+    """On the lines themselves: h11 makes one length of two that are equal."""
+    named = [line.lower().split(b":", 1) for line in lines[1:] if b":" in line]
+    framed = [(name.strip(), value.strip(b" \t")) for name, value in named if name.strip() in _LENGTHS]
+    if len(framed) > 1 or any(name == b"content-length" and not _DIGITS.fullmatch(value) for name, value in framed):
+        raise malformed("The length of the request is ambiguous.")
 
 
 def _host(headers: Headers) -> str:
@@ -164,14 +177,9 @@ def _framing(method: bytes, headers: Headers) -> Framing:
         raise malformed("Other protocols than HTTP/1.1 are not passed on.")
     if not _connection(headers) <= _CONNECTION:
         raise malformed("Connection must not name other headers.")
-    lengths, codings = values(headers, b"content-length"), values(headers, b"transfer-encoding")
-    if len(lengths) + len(codings) > 1:
-        raise malformed("The length of the request is ambiguous.")
-    if codings:
+    if values(headers, b"transfer-encoding"):
         return "chunked"
-    if lengths and not _DIGITS.fullmatch(lengths[0]):
-        raise malformed("The length of the request is ambiguous.")
-    return int(lengths[0]) if lengths else 0
+    return int(next(iter(values(headers, b"content-length")), b"0"))
 
 
 def _framing_of_answer(headers: Headers) -> Framing:

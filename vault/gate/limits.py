@@ -27,7 +27,7 @@ class Limits:
     connections: int = 4096
     """Connections of sandboxes at once; more are closed unheard."""
     waiting: int = 1024
-    """Those of them that have shown no good token yet."""
+    """Those of them that have sent no head yet; with one more, the oldest of them is closed."""
     head: float = 15.0
     """For a whole head, from its first byte; for the first head, from the connection on."""
     handshake: float = 15.0

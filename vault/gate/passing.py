@@ -25,10 +25,10 @@ async def pass_through(visit: Visit, tunnel: Tunnel, house: House) -> None:
         if target.port == HTTPS:
             await _show_hello(visit.wire, server, target, house.limits.handshake)
         await _relay(visit.wire, server)
-        server.close()
+        await server.finish()
+        await visit.wire.finish()
     finally:
-        if not server.closing:
-            server.abort()
+        server.abort()
 
 
 async def _show_hello(client: Wire, server: Wire, target: Target, seconds: float) -> None:

@@ -50,7 +50,7 @@ async def serve_plain(visit: Visit, tunnel: Tunnel, request: Request, path: str,
 async def _server(tunnel: Tunnel, kept: Kept, house: House) -> Wire:
     target = tunnel.target
     addresses = await house.roads.checked(target.host, target.port)
-    if kept.wire is not None and kept.host == target.host and not kept.wire.ended():
+    if kept.wire is not None and kept.host == target.host and kept.wire.quiet():
         return kept.wire
     kept.drop()
     kept.wire = await house.roads.connected(addresses, target.port)

@@ -11,7 +11,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 from vault.gate.answers import answer
 from vault.gate.authority import Authority
@@ -54,7 +54,8 @@ class Gate:
         self._tunnels, self._refusals = Tunnels(self._limits.tunnels), Refusals()
         self._servers: list[asyncio.Server] = []
         self._visits: set[asyncio.Task[None]] = set()
-        self._waiting = 0
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        self._stopped = False
 
     @property
     def tunnels(self) -> int:
@@ -77,20 +78,21 @@ class Gate:
         """Accept on a bound TCP socket, which closes with the gate."""
         self._servers.append(await asyncio.get_running_loop().create_server(self._wire, sock=listener, backlog=1024))
 
-    async def listen_unix(self, path: Path) -> None:
-        """Accept on a Unix socket as well; who may connect is up to the folder it lies in."""
-        server = await asyncio.get_running_loop().create_unix_server(self._wire, str(path), backlog=1024)
-        self._servers.append(server)
-
     def revoke(self, environment_id: str, epoch: int) -> int:
         """Close every tunnel of this Environment and this epoch or an older one, now; how many."""
         return self._tunnels.revoke(environment_id, epoch)
 
     async def watch(self) -> None:
-        """Look every ``limits.poll`` seconds until cancelled."""
+        """Look every ``limits.poll`` seconds until cancelled; a look that fails does not end the watch."""
         while True:
             await asyncio.sleep(self._limits.poll)
-            await self.look()
+            looking = asyncio.ensure_future(self.look())
+            try:
+                await asyncio.wait((looking,))
+            finally:
+                looking.cancel()
+            if (error := looking.exception()) is not None:
+                logger.error("a look at the open tunnels ended with %s", type(error).__name__)
 
     async def look(self) -> None:
         """Close idle tunnels and revoked ones, and hand over the refusals whose time is over."""
@@ -106,6 +108,7 @@ class Gate:
 
     async def stop(self) -> None:
         """Stop listening, close every connection, and hand over what is still counted."""
+        self._stopped = True
         for server in self._servers:
             server.close()
         for visit in list(self._visits):
@@ -118,15 +121,22 @@ class Gate:
         return Wire(self._clock, self._accept)
 
     def _accept(self, wire: Wire) -> None:
-        if len(self._visits) >= self._limits.connections or self._waiting >= self._limits.waiting:
+        if len(self._visits) >= self._limits.connections or self._stopped:
             wire.abort()
             return
+        if len(self._waiting) >= self._limits.waiting:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.cancel()
         visit = asyncio.get_running_loop().create_task(self._visit(wire))
         self._visits.add(visit)
-        visit.add_done_callback(self._left)
+        self._waiting[visit] = None
+        visit.add_done_callback(partial(self._left, wire))
 
-    def _left(self, visit: asyncio.Task[None]) -> None:
+    def _left(self, wire: Wire, visit: asyncio.Task[None]) -> None:
         self._visits.discard(visit)
+        self._waiting.pop(visit, None)
+        wire.abort()
         error = None if visit.cancelled() else visit.exception()
         if error is not None:  # a bug of ours; its text may quote what a sandbox or a server sent
             logger.error("a connection ended with %s", type(error).__name__)
@@ -135,7 +145,6 @@ class Gate:
         visit = Visit(wire, wire)
         try:
             await self._requests(visit)
-            visit.close()
         except Gone:
             pass
         except Unavailable:
@@ -144,9 +153,6 @@ class Gate:
             await self._say(visit, failed)
         except Refuse as refuse:
             await self._refused(visit, refuse)
-        finally:
-            if not wire.closing:
-                wire.abort()
 
     async def _requests(self, visit: Visit) -> None:
         kept = Kept()
@@ -163,14 +169,14 @@ class Gate:
             kept.drop()
 
     async def _first_head(self, visit: Visit) -> bytes | None:
-        self._waiting += 1
         try:
             async with asyncio.timeout(self._limits.head):
                 return await read_head(visit.wire, self._limits)
         except TimeoutError:
             raise Gone from None
         finally:
-            self._waiting -= 1
+            if (task := asyncio.current_task()) is not None:
+                self._waiting.pop(task, None)
 
     async def _tunnel(self, visit: Visit, request: Request) -> None:
         admitted, target, _ = await self._let_in(visit, request)
@@ -186,6 +192,7 @@ class Gate:
         check_host(request, target)
         with self._tunnels.opened(admitted, target, visit.wire) as tunnel:
             if not await serve_plain(visit, tunnel, request, path, kept, self._house):
+                await visit.wire.finish()
                 return None
             return await read_head(visit.wire, self._limits)
 

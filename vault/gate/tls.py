@@ -65,14 +65,14 @@ class Tls:
         except Gone:
             return
 
-    def ended(self) -> bool:
+    def quiet(self) -> bool:
         while data := self._wire.take():
             self._in.write(data)
         try:
             self.unread(self._take())
         except Gone:
-            return True
-        return not self._back and (self._over or self._wire.ended())
+            return False
+        return not (self._back or self._over or self._in.pending) and self._wire.quiet()
 
     async def read(self) -> bytes:
         if self._back:

@@ -12,7 +12,6 @@ from vault.gate.exchange import Exchange
 from vault.gate.limits import Limits
 from vault.gate.network import Roads
 from vault.gate.targets import Target
-from vault.gate.tls import Tls
 from vault.gate.wire import Channel, Wire
 
 
@@ -45,9 +44,3 @@ class Visit:
             if exchange.answered:
                 self.channel = None
             raise
-
-    def close(self, tls: Tls | None = None) -> None:
-        """End the connection in order: what was sent arrives."""
-        if tls is not None:
-            tls.write_eof()
-        self.wire.close()

@@ -34,8 +34,8 @@ class Channel(Protocol):
     def abort(self) -> None:
         """Drop the connection at once."""
 
-    def ended(self) -> bool:
-        """Whether nothing more can arrive and nothing is left to read; does not wait."""
+    def quiet(self) -> bool:
+        """Whether it can carry another request: the peer has neither ended it nor sent what nobody asked for."""
 
 
 class Wire(asyncio.Protocol):
@@ -47,8 +47,9 @@ class Wire(asyncio.Protocol):
         self._chunks: deque[bytes] = deque()
         self._held = 0
         self._reader: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._full = self._paused = self._eof = self.lost = False
+        self._flowing, self._over = asyncio.Event(), asyncio.Event()
+        self._flowing.set()
+        self._paused = self._eof = self.lost = False
         self.moved_at = clock()
         """When a byte last moved."""
         self.on_hangup: Callable[[], None] | None = None
@@ -76,15 +77,14 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         self._end()
-        self.resume_writing()
+        self._flowing.set()
+        self._over.set()
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._flowing.clear()
 
     def resume_writing(self) -> None:
-        self._full = False
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        self._flowing.set()
 
     def _end(self) -> None:
         self._eof = True
@@ -96,7 +96,11 @@ class Wire(asyncio.Protocol):
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
+    def quiet(self) -> bool:
+        return not self._eof and not self._chunks
+
     def ended(self) -> bool:
+        """Whether nothing more can arrive and nothing is left to read."""
         return self._eof and not self._chunks
 
     def take(self) -> bytes:
@@ -135,9 +139,8 @@ class Wire(asyncio.Protocol):
 
     async def write(self, data: bytes) -> None:
         self.send(data)
-        while self._full and not self.lost:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+        if not self._flowing.is_set():
+            await self._flowing.wait()
             self.moved_at = self._clock()
 
     def write_eof(self) -> None:
@@ -150,10 +153,11 @@ class Wire(asyncio.Protocol):
         """Whether it was closed here, or is lost."""
         return self._transport is None or self._transport.is_closing()
 
-    def close(self) -> None:
-        """Send what is waiting, then close."""
+    async def finish(self) -> None:
+        """Close, and wait until everything that was sent is with the peer, or the connection is lost."""
         if self._transport is not None:
             self._transport.close()
+            await self._over.wait()
 
     def abort(self) -> None:
         if self._transport is not None:
