@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nylorun
-from nylorun.cli import admin, demo, up
+from nylorun.cli import admin, demo, secrets, up
 from nylorun.config import ConfigError
 from nylorun.embedded.installation import CommandFailed, InUse
 from nylorun.embedded.places import PlaceError
 from nylorun.embedded.server import ServerFailed
 from nylorun.embedded.supervisor import PartFailed
 
-REFUSALS = (CommandFailed, InUse, PartFailed, PlaceError, ServerFailed, admin.NoInstallation, up.CannotListen)
+REFUSALS = (
+    CommandFailed, InUse, PartFailed, PlaceError, ServerFailed, admin.NoInstallation, secrets.Refused, up.CannotListen,
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = root.add_subparsers(metavar="VERB", required=True)
     _add_up(verbs)
     _add_keys(verbs)
+    _add_secrets(verbs)
     _add_blobs(verbs)
     _add_manage(verbs)
     _add_demo(verbs)
@@ -72,6 +75,39 @@ def _add_keys(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     revoke.set_defaults(run=admin.manage, command=["revoke_application"])
     for action in (create, listing, revoke):
         _add_data_dir(action)
+
+
+def _add_secrets(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    verb = verbs.add_parser(
+        "secrets",
+        help="Secrets of an Environment",
+        description="Over the API of the data folder, or of NYLORUN_URL with NYLORUN_API_KEY.",
+    )
+    actions = verb.add_subparsers(metavar="ACTION", required=True)
+    write = actions.add_parser(
+        "set",
+        help="write a value, read from standard input",
+        description="The value comes from standard input, --from-file, or a prompt without echo: never as an argument, "
+        "which other users of this machine can see. Without --type the Manifest's Slot says what it is.",
+    )
+    listing = actions.add_parser("list", help="list names, types and targets; values are never shown")
+    removal = actions.add_parser("rm", help="remove a Secret")
+    for action, run in ((write, secrets.set_one), (listing, secrets.show_all), (removal, secrets.remove)):
+        action.add_argument("environment", help="the Environment's id")
+        _add_data_dir(action)
+        action.set_defaults(run=run)
+    for action in (write, removal):
+        action.add_argument("name", help="the Secret's name")
+    write.add_argument("--type", choices=secrets.TYPES, help="what it is, where no Slot says so")
+    write.add_argument(
+        "--host", action="append", help="host whose requests get it (environment_secret); may be repeated"
+    )
+    write.add_argument("--url", help="URL whose requests get it (bearer, headers)")
+    write.add_argument("--via", help="where such requests go instead; one of the Tenant's limits.via")
+    write.add_argument("--header", help="header that holds it (environment_secret); default Authorization")
+    write.add_argument("--format", help="how the header holds it, with {value} (environment_secret)")
+    write.add_argument("--headers", action="store_true", help="the input is lines 'Name: value', for a Slot of headers")
+    write.add_argument("--from-file", type=Path, metavar="FILE", help="read the value from this file")
 
 
 def _add_blobs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nylorun.cli import disk_steps, tour
+from nylorun.cli import disk_steps, secret_steps, tour
 from nylorun.cli.tour import Tour
 
 STEPS: tuple[tuple[str, Callable[[Tour], str]], ...] = (
@@ -21,6 +21,7 @@ STEPS: tuple[tuple[str, Callable[[Tour], str]], ...] = (
     ("fork onto a new Manifest version", disk_steps.fork),
     ("restore", disk_steps.restore),
     ("a lost volume is recovered", disk_steps.recover),
+    ("a Secret is used on the wire, and a fork carries it", secret_steps.on_the_wire),
     ("idle suspend", tour.idle),
     ("deleteAfter sweep", tour.sweep),
     ("delete", tour.delete),

@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from environments.compute.local.egress import Forwarder
+    from environments.compute.forwarding import Forwarder
     from environments.compute.local.joining import Joining
 
 BACKLOG = 128

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from environments.compute.forwarding import HEAD_MAX, MOST, with_token
 from environments.compute.local.driver import LocalDriver
-from environments.compute.local.egress import HEAD_MAX, MOST, with_token
 from tests.compute.local.helpers import ControlPlane, joined, spec
 
 CA = "-----BEGIN CERTIFICATE-----\nof the gate\n-----END CERTIFICATE-----\n"
