@@ -48,7 +48,7 @@ def test_off_its_path_the_origin_answers(world: World, gateway: Site, api_site: 
 
 
 def test_a_withdrawn_via_is_refused_at_the_next_request(world: World, gateway: Site, api_site: Site, via: str):
-    """E-265: limits.via of now, in an open tunnel too; the Secret goes neither there nor to the origin."""
+    """E-265, E-291: limits.via of now, in an open tunnel too; the Secret goes neither there nor to the origin."""
     with world.secure() as made:
         assert send(made, "GET", "/v1/a").status == 200
         world.rows.vias.clear()
