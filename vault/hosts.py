@@ -2,8 +2,8 @@
 
     host   [ "*." ] label { "." label }      label  ^(?!-)[a-z0-9-]{1,63}(?<!-)$
 
-A host has at least 2 labels (behind ``*.``), at most 253 characters and not only numeric labels, so an address is never
-one. Text is ASCII and compared lower-cased. Every function raises ``ValueError`` with a few words for people.
+A host has at least 2 labels (behind ``*.``), at most 253 characters and not only numeric labels (hexadecimal ones
+included), so an address is never one. Text is ASCII and compared lower-cased. Every function raises ``ValueError`` with a few words for people.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 HOST_MAX = 253
 LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a part of an IPv4 address, as the parsers of addresses take it
 EXACT = r"^[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"
 PATTERN = r"^(\*\.)?[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"
 """The grammar as far as a JSON Schema tells it; :func:`exact_host` and :func:`host_pattern` decide."""
@@ -26,7 +27,7 @@ def host_pattern(text: str) -> str:
         raise ValueError(f"must be at most {HOST_MAX} characters")
     if len(labels) < 2 or not all(LABEL.fullmatch(label) for label in labels):
         raise ValueError("must be a host name such as api.example.org, without scheme, port or path")
-    if all(label.isdigit() for label in labels):
+    if all(_NUMBER.fullmatch(label) for label in labels):
         raise ValueError("must be a host name, not an address")
     return lowered
 

@@ -25,7 +25,7 @@ def test_hosts_are_lower_cased(text):
         "", "a", "localhost", ".a.b", "a..b", "a.b.", "-a.b", "a-.b", "a.b-", "a_b.c", "a b.c", "a.b\n", " a.b", "*",
         "*.", "*.a", "**.a.b", "a.*.b", "*a.b.c", "http://a.b", "a.b:443", "a.b/", "a.b/c", "1.2.3.4", "127.0.0.1",
         "12.34", "[::1]", "::1", "ä.example.org", "\u212a.example.org", f"{LONG_LABEL}a.org", LONG_HOST + "a", "a@b.c",
-        "*.1.2",
+        "*.1.2", "0x7f.0.0.1", "0x7F.1", "0x.0x", "127.0x1",
     ],
 )  # fmt: skip
 def test_what_is_no_host_is_refused(text):
