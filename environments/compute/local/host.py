@@ -9,14 +9,12 @@ A reader may rely on:
 from __future__ import annotations
 
 import compileall
-import contextlib
 import functools
 import importlib.util
 import json
 import os
 import platform
 import shutil
-import ssl
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -121,16 +119,6 @@ def _plain(argument: bwrap.Argument) -> str | dict[str, str]:
     if isinstance(argument, bwrap.Data):
         return {"data": argument.data.decode("latin-1")}
     return {"folder": argument.path}
-
-
-@functools.cache
-def certificates() -> bytes:
-    """What this host trusts, as PEM; empty when it says so nowhere."""
-    for path in (ssl.get_default_verify_paths().cafile, "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem"):
-        with contextlib.suppress(OSError):
-            if path is not None:
-                return Path(path).read_bytes().rstrip() + b"\n"
-    return b""
 
 
 @functools.cache

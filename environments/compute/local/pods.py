@@ -18,6 +18,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from environments.compute import trust
 from environments.compute.contract import SandboxSpec
 from environments.compute.engine import wire
 from environments.compute.local import backing, bwrap, host, image, limits
@@ -186,7 +187,7 @@ def _sandbox(box_host: bwrap.Host, place: Place, spec: SandboxSpec, pod_uid: str
         processes=PIDS_MAX,
         marker=marker(pod_uid),
         env=spec.env,
-        trusted=None if spec.network is None else host.certificates() + spec.egress_ca.encode("ascii"),
+        trusted=None if spec.network is None else trust.certificates() + spec.egress_ca.encode("ascii"),
     )
     return host.as_plan(box_host, box, bwrap.command(box_host, box))
 

@@ -93,10 +93,11 @@ class Supervisor:
         gate = self._plan["egress"]
         if gate is None or engine is None:
             return
-        from environments.compute.local import egress  # noqa: PLC0415 - few pods have a way out
+        from environments.compute import forwarding  # noqa: PLC0415 - few pods have a way out
+        from environments.compute.local import egress  # noqa: PLC0415
 
         try:
-            self._way_out = egress.listen(engine), egress.Forwarder(gate, self._egress_token)
+            self._way_out = egress.listen(engine), forwarding.Forwarder(gate, self._egress_token)
         except OSError as error:  # it is over already, or this host does not let us in: then nothing leads out
             os.write(2, f"no way out: {error}\n".encode())
 
