@@ -3,7 +3,8 @@
     host   [ "*." ] label { "." label }      label  ^(?!-)[a-z0-9-]{1,63}(?<!-)$
 
 A host has at least 2 labels (behind ``*.``), at most 253 characters and not only numeric labels (hexadecimal ones
-included), so an address is never one. Text is ASCII and compared lower-cased. Every function raises ``ValueError`` with a few words for people.
+included), so an address is never one. Text is ASCII and compared lower-cased. Every function raises ``ValueError`` with
+a few words for people.
 """
 
 from __future__ import annotations
