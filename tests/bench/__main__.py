@@ -27,6 +27,7 @@ from nylorun.cli.client import environment_path
 from tests.bench.disks import disks
 from tests.bench.gate import gate
 from tests.bench.load import Caller, alternating, p50, timed, under_load
+from tests.bench.sealed import sealed
 from tests.bench.table import clear, lay, swept_per_second
 from tests.support.platform import Platform, eventually, platform
 
@@ -224,7 +225,7 @@ def floor_server(environment: dict[str, str]) -> Iterator[str]:
         server.wait()
 
 
-FIGURES: tuple[Callable[[Bench], None], ...] = (memory, requests, virtual, pods, disks, many, sweep, gate)
+FIGURES: tuple[Callable[[Bench], None], ...] = (memory, requests, virtual, pods, disks, many, sweep, sealed, gate)
 
 
 def main() -> int:
