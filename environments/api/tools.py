@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import timedelta
 from typing import Any
 
 from django.http.response import HttpResponseBase
@@ -52,14 +53,21 @@ class ToolView(ApiView):
         if isinstance(body, Bash) and "text/event-stream" in (self.header("Accept") or ""):
             return self._stream(call, body, Client(kill_on_leave=query.on_disconnect == "kill"))
         takes = self.caller.actor if isinstance(body, Bash) else None
-        answer = tools.serve(call, owner=self.caller.subject, pods=pods_available(), send=sender(body), takes=takes)
+        answer = tools.serve(
+            call,
+            owner=self.caller.subject,
+            pods=pods_available(),
+            send=sender(body),
+            takes=takes,
+            lasts=_time_limit(body),
+        )
         return self.answer(wire(answer))
 
     def _stream(self, call: CallTool, body: Bash, client: Client) -> HttpResponseBase:
         owner, takes, pods = self.caller.subject, self.caller.actor, pods_available()
-        send = bash_sender(body, client)
+        send, lasts = bash_sender(body, client), _time_limit(body)
         release()  # this thread only passes on what the call's own thread hands it
-        run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send, takes=takes))
+        run_beside(client, lambda: tools.serve(call, owner=owner, pods=pods, send=send, takes=takes, lasts=lasts))
         wait_for_start(client)
         return sse(frames(client, wire))
 
@@ -70,6 +78,11 @@ class ToolView(ApiView):
             raise RequestRejected(
                 "Idempotency keys of Tool calls are not served by this version: send the call without a key."
             )
+
+
+def _time_limit(body: ToolInput) -> timedelta | None:
+    """That of a command; other tools have none of their own."""
+    return timedelta(milliseconds=body.timeout_ms) if isinstance(body, Bash) else None
 
 
 def wire(answer: Answer) -> dict[str, Any]:
@@ -108,6 +121,7 @@ def bash_sender(body: Bash, client: Client | None = None) -> tools.Send:
             cancel=None if client is None else client.cancel,
             call_id=call_id,
             epoch=place.epoch,
+            egress=place.egress,
             **workspace_of(place),
         )
 

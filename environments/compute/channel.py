@@ -63,6 +63,7 @@ class EngineChannel:
         time_limit_s: float,
         workspace: str | None = None,
         limits: Mapping[str, int] | None = None,
+        egress: Mapping[str, str] | None = None,
         body: Body = None,
         on_stdout: Sink | None = None,
         on_stderr: Sink | None = None,
@@ -76,7 +77,9 @@ class EngineChannel:
         send none. Output goes to ``on_stdout`` and ``on_stderr``; without them it is dropped. What these functions
         raise ends the call and is passed on. Raises :class:`NotAccepted` and :class:`Interrupted`.
         """
-        header = wire.encode_header(op, args, call=call_id, epoch=epoch, workspace=workspace, limits=limits)
+        header = wire.encode_header(
+            op, args, call=call_id, epoch=epoch, workspace=workspace, limits=limits, egress=egress
+        )
         streamed = args.get("stream") is True
         most_output = (STREAM_MAX if streamed else OUTPUT_CAP) if op == "bash" else 0
         gates = {
@@ -319,13 +322,15 @@ def run_bash(
     timeout_ms: int = 120_000,
     workspace: str | None = None,
     limits: Mapping[str, int] | None = None,
+    egress: Mapping[str, str] | None = None,
     on_stdout: Callable[[str], None] | None = None,
     on_stderr: Callable[[str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Answer:
     """Run a command and give the output of the ``bash`` tool; with ``on_…`` its text is passed on while it runs.
 
-    The texts passed on are together what the output would hold without its cap. Raises as ``EngineChannel.call``.
+    The texts passed on are together what the output would hold without its cap. ``egress`` is the way out of a virtual
+    workspace: ``gate``, ``token`` and ``trusted``. Raises as ``EngineChannel.call``.
     """
     out, err = _Text(on_stdout), _Text(on_stderr)
     streamed = on_stdout is not None or on_stderr is not None
@@ -338,6 +343,7 @@ def run_bash(
         time_limit_s=timeout_ms / 1000 + BASH_MARGIN_SECONDS,
         workspace=workspace,
         limits=limits,
+        egress=egress,
         body=stdin,
         on_stdout=out.take,
         on_stderr=err.take,

@@ -12,6 +12,7 @@ Standard library only, and of that only what starts fast: the supervisor of a lo
 from __future__ import annotations
 
 import _socket
+import sys
 from _thread import allocate_lock, start_new_thread
 
 TYPE_CHECKING = False
@@ -23,21 +24,25 @@ HEAD_MAX = 64 << 10
 HEAD_SECONDS, CONNECT_SECONDS = 30.0, 5.0
 PIECE = 64 << 10
 _DROPPED = (b"proxy-authorization:", b"proxy-connection:", b"connection:", b"keep-alive:")
+_NO_LINGER = (1).to_bytes(4, sys.byteorder) + bytes(4)
 _SILENT = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Forwarder:
     """Serves the connections of one sandbox; ``token`` gives the egress token of now, or ``None`` before there is one.
 
+    With ``halves`` a client may end its side alone and go on to read. Without, its end is the end of all, and the gate
+    is told by a reset: after a mere end of what we send it would go on to wait for the other side.
     Raises ``ValueError`` for a ``gate`` that is no URL with a port.
     """
 
-    def __init__(self, gate: str, token: Callable[[], str | None], most: int = MOST) -> None:
+    def __init__(self, gate: str, token: Callable[[], str | None], *, most: int = MOST, halves: bool = True) -> None:
         host, _, port = gate.rpartition("://")[2].partition("/")[0].rpartition(":")
         self._gate = (host.strip("[]"), int(port))
         self._family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
         self._token = token
         self._most = most
+        self._halves = halves
         self._serving = 0
         self._ended = False
         self._live: set[_socket.socket] = set()
@@ -73,7 +78,7 @@ class Forwarder:
         with self._lock:
             self._ended = True
             for sock in self._live:
-                _shut(sock)
+                _shut(sock) if sock.family == _socket.AF_UNIX else _cut(sock)
 
     def _serve(self, client: _socket.socket) -> None:
         try:
@@ -97,10 +102,16 @@ class Forwarder:
             for sock in (client, gate):
                 sock.settimeout(None)
             gate.sendall(with_token(head, token) + rest)
-            start_new_thread(_pass_on, (client, gate))
-            _pass_on(gate, client)
+            if self._halves:
+                start_new_thread(_pass_on, (client, gate))
+                _pass_on(gate, client)
+            else:
+                start_new_thread(_pour_and_cut, (client, gate))
+                _pour(gate, client)
         finally:
             self._drop(client)  # first: a thread may still wait for it
+            if not self._halves:
+                _cut(gate)
             self._drop(gate)
 
     def _dial(self) -> _socket.socket | None:
@@ -124,7 +135,9 @@ class Forwarder:
     def _drop(self, sock: _socket.socket) -> None:
         with self._lock:
             self._live.discard(sock)
-        _end(sock)
+        if self._halves or sock.family == _socket.AF_UNIX:
+            _shut(sock)  # let a thread that still waits for it go
+        sock.close()
 
     def _leave(self, client: _socket.socket) -> None:
         self._drop(client)
@@ -164,14 +177,31 @@ def _pass_on(source: _socket.socket, target: _socket.socket) -> None:
             _shut(sock)
 
 
+def _pour(source: _socket.socket, target: _socket.socket) -> None:
+    """Pass on what ``source`` sends, until either end is gone."""
+    try:
+        while data := source.recv(PIECE):
+            target.sendall(data)
+    except OSError:
+        return
+
+
+def _pour_and_cut(source: _socket.socket, target: _socket.socket) -> None:
+    _pour(source, target)
+    _cut(target)
+
+
+def _cut(sock: _socket.socket) -> None:
+    """Let whoever waits for this TCP connection go, and have its close be a reset."""
+    try:
+        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _NO_LINGER)
+        sock.shutdown(_socket.SHUT_RD)
+    except OSError:
+        return
+
+
 def _shut(sock: _socket.socket) -> None:
     try:
         sock.shutdown(_socket.SHUT_RDWR)
     except OSError:
         return
-
-
-def _end(sock: _socket.socket) -> None:
-    """Let a thread that still waits for this socket go, then close it."""
-    _shut(sock)
-    sock.close()

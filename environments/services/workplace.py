@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from environments.models import Environment
@@ -29,6 +29,10 @@ class Workplace:
     """A pod's Driver, and the name it knows the pod's machine by."""
     variables: Variables = NONE
     """What a call that takes variables finds there; opened for this call alone."""
+    way_out: bool = False
+    """A virtual workspace whose Recipe has ``network``: its commands carry a token of their own."""
+    egress: Mapping[str, str] | None = field(default=None, repr=False)
+    """The way out of this call alone, with its token."""
 
 
 def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
@@ -46,6 +50,7 @@ def workplace_of(row: Environment, disk_bytes: int) -> Workplace:
         files=row.applied.get("files", ()) if fresh else (),
         driver=row.driver if row.kind == "pod" else None,
         machine=row.k8s_name if row.kind == "pod" else None,
+        way_out=row.kind == "virtual" and row.applied.get("network") is not None,
     )
 
 

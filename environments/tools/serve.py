@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from environments.commands import CallTool
 from environments.compute.channel import EngineChannel
@@ -22,6 +23,7 @@ from environments.services.variables import Noted
 from environments.services.workplace import Workplace
 from environments.tools.files import write_input_files
 from environments.tools.renewal import renewed
+from environments.tools.way_out import way_out
 from nylorun import config
 from nylorun.http.waiting import release, waiting
 from nylorun.kernel.clock import monotonic, pause
@@ -32,17 +34,25 @@ Send = Callable[[EngineChannel, Workplace, str], Answer]
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.25
 
 
-def serve(call: CallTool, *, owner: str | None, pods: PodsAvailable, send: Send, takes: str | None = None) -> Answer:
+def serve(
+    call: CallTool,
+    *,
+    owner: str | None,
+    pods: PodsAvailable,
+    send: Send,
+    takes: str | None = None,
+    lasts: timedelta | None = None,
+) -> Answer:
     """Run the call and answer; raises the refusals of the start check and of the wait.
 
-    With ``takes`` it takes the Environment's variables, and that actor stands in the audit of their use.
+    With ``takes`` it takes the Environment's variables, and that actor stands in the audit of their use. With ``lasts``
+    (its time limit) it is a command and gets the way out of a virtual workspace that has one.
     """
     with waiting(connected=True):
         begun = calls.begin(call, owner=owner, pods=pods, takes=takes)
         with renewed(begun.effect_id):
-            release()
             try:
-                answer, made = _send_once(begun, call.environment_id, send, takes)
+                answer, made = _send_once(begun, call.environment_id, send, takes, lasts)
             except BaseException:
                 calls.withdraw(begun)
                 raise
@@ -62,13 +72,17 @@ def channel_of(place: Workplace) -> EngineChannel:
     return EngineChannel(str(place.address))
 
 
-def _send_once(begun: Begun, environment_id: str, send: Send, takes: str | None) -> tuple[Answer, bool]:
+def _send_once(
+    begun: Begun, environment_id: str, send: Send, takes: str | None, lasts: timedelta | None
+) -> tuple[Answer, bool]:
     deadline = monotonic() + config.current().start_wait_seconds
-    place = None if begun.workplace is None else _with_variables(begun.workplace, begun.noted)
+    place = None if begun.workplace is None else _equipped(begun.workplace, begun.noted, lasts)
+    release()
     wait = FIRST_LOOK
     while True:
         if place is None:
-            place = _wait_until_ready(begun, environment_id, deadline, takes)
+            place = _equipped(*_wait_until_ready(begun, environment_id, deadline, takes), lasts)
+            release()
         try:
             return _send(place, begun, send)
         except NotAccepted:
@@ -90,19 +104,22 @@ def _send(place: Workplace, begun: Begun, send: Send) -> tuple[Answer, bool]:
         return interrupted(), False
 
 
-def _with_variables(place: Workplace, noted: Noted | None) -> Workplace:
-    """The place with what the call takes, now that its use is committed."""
-    return place if noted is None else replace(place, variables=variables.opened(noted))
+def _equipped(place: Workplace, noted: Noted | None, lasts: timedelta | None) -> Workplace:
+    """The place with what the call takes and its way out, now that its use is committed."""
+    if noted is not None:
+        place = replace(place, variables=variables.opened(noted))
+    return place if lasts is None or not place.way_out else replace(place, egress=way_out(place, lasts))
 
 
-def _wait_until_ready(begun: Begun, environment_id: str, deadline: float, takes: str | None) -> Workplace:
+def _wait_until_ready(
+    begun: Begun, environment_id: str, deadline: float, takes: str | None
+) -> tuple[Workplace, Noted | None]:
     wait = FIRST_LOOK
     while True:
         if calls.look(begun, environment_id):
             sent = calls.invoke(begun, environment_id, takes=takes)
             if sent is not None:
-                release()
-                return _with_variables(*sent)
+                return sent
         release()
         wait = _pause(wait, deadline, environment_id)
 

@@ -82,12 +82,19 @@ class ClientGone(Exception):
 
 
 class Header:
-    """The first frame of a call. ``workspace`` and ``limits`` are for the virtual Engine alone."""
+    """The first frame of a call. ``workspace``, ``limits`` and ``egress`` are for the virtual Engine alone."""
 
-    __slots__ = ("args", "call", "epoch", "limits", "op", "workspace")
+    __slots__ = ("args", "call", "egress", "epoch", "limits", "op", "workspace")
 
     def __init__(
-        self, op: str, call: str, epoch: int | None, args: dict[str, Any], workspace: str | None, limits: dict[str, Any]
+        self,
+        op: str,
+        call: str,
+        epoch: int | None,
+        args: dict[str, Any],
+        workspace: str | None,
+        limits: dict[str, Any],
+        egress: dict[str, Any],
     ) -> None:
         self.op = op
         self.call = call
@@ -95,6 +102,7 @@ class Header:
         self.args = args
         self.workspace = workspace
         self.limits = limits
+        self.egress = egress
 
 
 def parse_header(payload: bytes) -> Header:
@@ -115,16 +123,26 @@ def parse_header(payload: bytes) -> Header:
         args=_mapping(raw, "args"),
         workspace=_text(raw, "workspace") if raw.get("workspace") is not None else None,
         limits=_mapping(raw, "limits"),
+        egress=_mapping(raw, "egress"),
     )
 
 
 def encode_header(
-    op: str, args: Mapping[str, Any], *, call: str, epoch: int, workspace: str | None, limits: Mapping[str, int] | None
+    op: str,
+    args: Mapping[str, Any],
+    *,
+    call: str,
+    epoch: int | None,
+    workspace: str | None,
+    limits: Mapping[str, int] | None,
+    egress: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A header frame; ``workspace`` and ``limits`` are for the virtual Engine alone."""
+    """A header frame; ``workspace``, and with it ``limits`` and ``egress``, are for the virtual Engine alone."""
     header: dict[str, Any] = {"v": VERSION, "op": op, "call": call, "epoch": epoch, "args": dict(args)}
     if workspace is not None:
         header.update(workspace=workspace, limits=dict(limits or {}))
+        if egress:
+            header["egress"] = dict(egress)
     return encode_json(HEADER, header)
 
 

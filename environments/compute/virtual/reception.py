@@ -4,6 +4,7 @@ A reader may rely on:
   * nothing runs before ``A`` was sent, and ``A`` is sent only when a process stands ready;
   * a call whose process will not end when its time is over, its client left or it was cancelled is ended by force; a
     client that still listens is answered all the same (exit code 124, ``tool.cancelled``);
+  * the way out of a call is there for that call alone, and its token stays in this process (see ``exits``);
   * a process that ran out of memory or crashed answers as a command ended by that signal; one that was killed from
     outside closes the connection, so the client knows that the call was interrupted.
 """
@@ -26,6 +27,7 @@ from environments.compute.engine.command import Request
 from environments.compute.engine.files import COPY_OPS, FILE_OPS, Args, copy_of, prepare
 from environments.compute.engine.wire import Header, ProtocolError, Refused, ToolError
 from environments.compute.virtual import control
+from environments.compute.virtual.exits import Exit, Exits, without_token
 from environments.compute.virtual.folders import Folders, is_uid
 from environments.compute.virtual.hatchery import Process
 from environments.compute.virtual.pool import Pool
@@ -47,6 +49,7 @@ class Call:
     header: Header
     client: socket.socket
     process: Process
+    exit: Exit | None
     deadline: float
     cancelled: bool = False
     timed_out: bool = False
@@ -89,6 +92,7 @@ class Reception:
         self._confined = confined
         self._calls: dict[tuple[str, str], Call] = {}
         self._attempts: dict[str, Attempts] = {}
+        self._exits = Exits()
         self._lock = threading.Lock()
 
     def serve(self, client: socket.socket) -> None:
@@ -179,26 +183,44 @@ class Reception:
         copier: Copier | None = None,
         stage: str | None = None,
     ) -> None:
-        key = (_workspace(header), header.call)
+        workspace = _workspace(header)
         _check(header)
-        process = self._pool.acquire(key[0], self._memory(header), stage)
-        again = False
+        with self._way_out(header) as way_out:
+            process = self._pool.acquire(workspace, self._memory(header), stage)
+            again = False
+            try:
+                if copier is not None:
+                    copier.take(process)
+                client.settimeout(None)
+                wire.write_frame(client, wire.ACCEPTED)
+                again = self._serve_by(Call(header, client, process, way_out, _deadline(header)), payload)
+                again = again and stage is None
+            finally:
+                if not again:
+                    self._pool.kill(process)
+                self._pool.release(process, again=again)
+
+    def _serve_by(self, call: Call, payload: bytes) -> bool:
+        """Hand the call to its process and wait for its end; True when the process may serve the next."""
+        key = (_workspace(call.header), call.header.call)
+        with self._lock:
+            self._calls[key] = call
         try:
-            if copier is not None:
-                copier.take(process)
-            client.settimeout(None)
-            wire.write_frame(client, wire.ACCEPTED)
-            call = Call(header, client, process, _deadline(header))
-            with self._lock:
-                self._calls[key] = call
-            _hand_over(process, payload, client)
-            again = self._attend(call) and stage is None
+            _hand_over(call, without_token(call.header, payload))
+            return self._attend(call)
         finally:
             with self._lock:
                 self._calls.pop(key, None)
-            if not again:
-                self._pool.kill(process)
-            self._pool.release(process, again=again)
+
+    @contextmanager
+    def _way_out(self, header: Header) -> Iterator[Exit | None]:
+        """The call's way out, if it has one, for as long as it runs."""
+        way_out = self._exits.of(header)
+        try:
+            yield way_out
+        finally:
+            if way_out is not None:
+                way_out.close()
 
     def _memory(self, header: Header) -> int:
         wanted = Args(header.limits).optional_number("memoryMib") or MEMORY_DEFAULT_MIB
@@ -209,10 +231,14 @@ class Reception:
         poll = select.poll()
         poll.register(call.process.control, select.POLLIN)
         poll.register(call.client, select.POLLRDHUP)
+        if call.exit is not None:
+            poll.register(call.exit.line, select.POLLIN)
         while True:
             ready = dict(poll.poll(LOOK_SECONDS * 1000))
             if call.process.control.fileno() in ready:
                 return self._over(call)
+            if call.exit is not None and call.exit.line.fileno() in ready and not call.exit.answer():
+                poll.unregister(call.exit.line)
             if call.client.fileno() in ready:
                 poll.unregister(call.client)
                 call.gone = True
@@ -284,17 +310,22 @@ def _deadline(header: Header) -> float:
     return time.monotonic() + limit
 
 
-def _hand_over(process: Process, payload: bytes, client: socket.socket) -> None:
+def _hand_over(call: Call, payload: bytes) -> None:
+    handles, word = [call.client.fileno()], control.CALL
+    if call.exit is not None:
+        handles, word = [*handles, call.exit.theirs.fileno()], control.CALL_OUT
     if len(payload) < control.INLINE:
-        socket.send_fds(process.control, [control.CALL + payload], [client.fileno()])
-        return
-    long_header = os.memfd_create("header", os.MFD_CLOEXEC)
-    try:
-        os.write(long_header, payload)
-        os.lseek(long_header, 0, os.SEEK_SET)
-        socket.send_fds(process.control, [control.CALL], [client.fileno(), long_header])
-    finally:
-        os.close(long_header)
+        socket.send_fds(call.process.control, [word + payload], handles)
+    else:
+        long_header = os.memfd_create("header", os.MFD_CLOEXEC)
+        try:
+            os.write(long_header, payload)
+            os.lseek(long_header, 0, os.SEEK_SET)
+            socket.send_fds(call.process.control, [word], [*handles, long_header])
+        finally:
+            os.close(long_header)
+    if call.exit is not None:
+        call.exit.theirs.close()  # the process alone has it now: its end is then seen
 
 
 def _epitaph(call: Call) -> bytes:

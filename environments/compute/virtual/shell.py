@@ -7,9 +7,10 @@ A reader may rely on:
   * a command ends when it is done, when its time is over (exit code 124), when the client cancels or leaves, or when it
     fills the disk far beyond its limit; see ``watch``.
 
-Unlike a real bash: programs are the interpreter's own (no other language, no network), background jobs end with the
-command, links may only lead down from where they are, functions nest 16 deep, one ``sleep`` lasts at most 60 s, each
-stream ends after 10 MiB, and output that is not UTF-8 leaves as U+FFFD (files and pipes keep every byte).
+Unlike a real bash: programs are the interpreter's own (no other language; ``curl`` and ``wget`` are ours, see
+``programs``), background jobs end with the command, links may only lead down from where they are, functions nest 16
+deep, one ``sleep`` lasts at most 60 s, each stream ends after 10 MiB, and output that is not UTF-8 leaves as U+FFFD
+(files keep every byte, and so do pipes but those to and from ``curl`` and ``wget``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bashkit import Bash, ExecResult, ExecutionProfile, FileSystem
 from environments.compute.engine import wire
 from environments.compute.engine.command import OUTPUT_CAP, Request
 from environments.compute.engine.wire import ClientGone
+from environments.compute.virtual.programs import Programs
 
 HOME = "/workspace"
 STREAM_FRAME = 16 * 1024  # small enough for the kernel to take whole, so that no death of ours cuts a frame
@@ -49,7 +51,13 @@ class Shell:
     """The interpreter of this process: empty for every command, warm for all but the first."""
 
     def __init__(self) -> None:
-        self.bash = Bash(timeout_seconds=INTERPRETER_SECONDS, cwd=HOME, profile=ExecutionProfile.Interactive)
+        self.programs = Programs()
+        self.bash = Bash(
+            timeout_seconds=INTERPRETER_SECONDS,
+            cwd=HOME,
+            profile=ExecutionProfile.Interactive,
+            custom_builtins=self.programs.builtins,
+        )
 
     def mount(self, path: str) -> None:
         """Put the folder ``path`` where commands see ``/workspace``."""
@@ -74,10 +82,10 @@ class Command:
     ``reason`` is why it ends before it is done, set by whoever ends it; ``timed_out`` says that its time is over.
     """
 
-    def __init__(self, call: str, request: Request, bash: Bash, script: str, client: socket.socket) -> None:
+    def __init__(self, call: str, request: Request, shell: Shell, script: str, client: socket.socket) -> None:
         self.call = call
         self.client = client
-        self.bash = bash
+        self._shell = shell
         self.started = time.monotonic()
         self.deadline = self.started + request.timeout
         self.reason: Exception | None = None
@@ -89,8 +97,13 @@ class Command:
         self._totals = {wire.OUT: 0, wire.ERR: 0}
 
     def execute(self) -> ExecResult:
-        """Run to the end, or until ``bash.cancel()`` is heard."""
-        return self.bash.execute_sync(self._script, on_output=self._take)
+        """Run to the end, or until ``stop`` is heard."""
+        return self._shell.bash.execute_sync(self._script, on_output=self._take)
+
+    def stop(self) -> None:
+        """Ask the interpreter to end, and what it waits for on the network."""
+        self._shell.bash.cancel()
+        self._shell.programs.stop()
 
     def last_frames(self, result: ExecResult | None) -> bytes:
         """What is left to send; ``None`` for a command that is still inside when its time is over."""
@@ -128,6 +141,6 @@ class Command:
                 self.client.sendall(wire.encode(kind, data[start : start + STREAM_FRAME]))
         except OSError:
             self.reason = ClientGone()
-            self.bash.cancel()
+            self._shell.bash.cancel()
         finally:
             self.sending = False

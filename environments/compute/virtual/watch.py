@@ -82,7 +82,7 @@ class Watch:
             command.reason = ToolError("tool.no_space", "The command filled the workspace beyond its limit.")
         command.timed_out = command.reason is None and time.monotonic() >= command.deadline
         if command.timed_out or command.reason is not None:
-            command.bash.cancel()
+            command.stop()
 
     def _hear_server(self, command: Command) -> None:
         try:

