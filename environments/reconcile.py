@@ -188,7 +188,15 @@ def _follow_the_current(look: Look, status: SandboxStatus, step: Step) -> None:
     elif status.pod_uid is None:
         _observe(look, step, "suspended")
     else:
-        step.look_again(POLL)
+        _end_again(step)
+
+
+def _end_again(step: Step) -> None:
+    """A pod that shall be gone is still there: it has its grace, or whoever was to end it died between the object and
+    that. Asking again costs the first case nothing.
+    """
+    step.actions.append(Apply("Suspended"))
+    step.look_again(POLL)
 
 
 def _volume_is_lost(row: MachineRow, status: SandboxStatus) -> bool:
@@ -226,7 +234,7 @@ def _follow_running(look: Look, status: SandboxStatus, step: Step) -> None:
     row = look.row
     if row.observed == "failed":
         if status.pod_uid is not None:
-            step.look_again(POLL)
+            _end_again(step)
     elif status.ready:
         _ready(look, status, step)
     elif row.observed == "running":

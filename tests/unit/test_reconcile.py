@@ -261,3 +261,12 @@ def test_every_state_has_an_answer_and_moves_fences_forward_only(
     if status is None:
         assert not step.remove
         assert step.actions == []
+
+
+@pytest.mark.parametrize(("desired", "observed"), [("suspended", "running"), ("running", "failed")])
+def test_a_pod_that_outlives_the_apply_of_its_end_is_asked_to_end_again(desired: str, observed: str) -> None:
+    """E-104, pain 2: the worker may have died after the object was written and before the pod was told."""
+    left = replace(SEEN, mode="Suspended", ready=False, op_id=f"{NAME}.r4")
+    step = look(Row(desired=desired, observed=observed, rev=4), left)
+    assert (step.patch, step.actions) == ({}, [Apply("Suspended")])
+    assert step.again is not None

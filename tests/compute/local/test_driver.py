@@ -397,3 +397,26 @@ def test_a_damaged_volume_is_there_is_nobodys_and_goes_with_a_delete(driver: Loc
     assert (left.exists, left.gone, left.uid) == (False, False, "unknown")
     driver.delete(NAME)
     assert driver.status(NAME).gone
+
+
+def test_a_suspend_that_died_after_the_object_was_written_is_done_by_the_next(
+    driver: LocalDriver, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E-104, pain 2: the same op id applied again ends the pod that is left."""
+    driver.apply(spec(plane.url))
+    joined(driver, plane)
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(driver, "_follow", killed)
+    with pytest.raises(Killed):
+        driver.apply(spec(plane.url, rev=2, mode="Suspended"))
+    left = driver.status(NAME)
+    assert (left.op_id, left.mode, left.pod_uid is not None) == (f"{NAME}.r2", "Suspended", True)
+    monkeypatch.undo()
+    driver.apply(spec(plane.url, rev=2, mode="Suspended", join_token=None))
+    eventually(lambda: driver.status(NAME).suspended)
