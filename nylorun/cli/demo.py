@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,22 +121,31 @@ def _start(folder: Path, driver: str, platform: list[subprocess.Popen[bytes]]) -
 
 def _stop(folder: Path, platform: list[subprocess.Popen[bytes]]) -> str:
     """Delete what the tour left, which takes the machines along, then end the platform in order."""
-    if (folder / "connection.json").exists():
-        tour = _tour(folder)
-        for environment_id in ("demo-none", "demo-virtual", "demo-pod", "demo-unused"):
-            with suppress(OSError):
-                tour.client.call("DELETE", environment_path(environment_id, "?force=true"))
-        tour.wait("the last pod is gone", lambda: not any((folder / "pods").glob("sbx-*")))
-    for process in platform:
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        if code != 0:
-            raise RuntimeError(f"nylorun up ended with {code}")
+    try:
+        if (folder / "connection.json").exists():
+            _delete_all(_tour(folder))
+    finally:
+        for process in platform:
+            _end(process)
     return ""
+
+
+def _delete_all(tour: Tour) -> None:
+    """Every Environment there is: a tour that was cut short may have left any of them."""
+    for view in tour.client.expect(200, "GET", "/v1/environments?limit=100")["environments"]:
+        tour.client.call("DELETE", environment_path(view["id"], "?force=true"))
+    tour.wait("the last pod is gone", lambda: not any((tour.folder / "pods").glob("sbx-*")))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        code = process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    if code != 0:
+        raise RuntimeError(f"nylorun up ended with {code}")
 
 
 def _nothing_left(folder: Path) -> str:

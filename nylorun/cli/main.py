@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nylorun
-from nylorun.cli import admin, demo, secrets, up
+from nylorun.cli import admin, demo, secret_options, secrets, up
 from nylorun.config import ConfigError
 from nylorun.embedded.installation import CommandFailed, InUse
 from nylorun.embedded.places import PlaceError
@@ -52,8 +52,9 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     verb = verbs.add_parser(
         "up",
         help="run everything on this machine",
-        description="Run PostgreSQL, Valkey, the API, workers, beat and the virtual Engine over one data folder, "
-        "until SIGTERM or Ctrl-C. DATABASE_URL and REDIS_URL in the environment name servers to use instead.",
+        description="Run PostgreSQL, Valkey, the API, workers, beat, the virtual Engine and the egress gate over one "
+        "data folder, until SIGTERM or Ctrl-C. DATABASE_URL and REDIS_URL in the environment name servers to use "
+        "instead.",
     )
     _add_data_dir(verb)
     verb.add_argument("--port", type=_port, default=8000, metavar="N", help="port on 127.0.0.1, 0 = a free one (8000)")
@@ -83,31 +84,8 @@ def _add_secrets(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="Secrets of an Environment",
         description="Over the API of the data folder, or of NYLORUN_URL with NYLORUN_API_KEY.",
     )
-    actions = verb.add_subparsers(metavar="ACTION", required=True)
-    write = actions.add_parser(
-        "set",
-        help="write a value, read from standard input",
-        description="The value comes from standard input, --from-file, or a prompt without echo: never as an argument, "
-        "which other users of this machine can see. Without --type the Manifest's Slot says what it is.",
-    )
-    listing = actions.add_parser("list", help="list names, types and targets; values are never shown")
-    removal = actions.add_parser("rm", help="remove a Secret")
-    for action, run in ((write, secrets.set_one), (listing, secrets.show_all), (removal, secrets.remove)):
-        action.add_argument("environment", help="the Environment's id")
+    for action in secret_options.add(verb):
         _add_data_dir(action)
-        action.set_defaults(run=run)
-    for action in (write, removal):
-        action.add_argument("name", help="the Secret's name")
-    write.add_argument("--type", choices=secrets.TYPES, help="what it is, where no Slot says so")
-    write.add_argument(
-        "--host", action="append", help="host whose requests get it (environment_secret); may be repeated"
-    )
-    write.add_argument("--url", help="URL whose requests get it (bearer, headers)")
-    write.add_argument("--via", help="where such requests go instead; one of the Tenant's limits.via")
-    write.add_argument("--header", help="header that holds it (environment_secret); default Authorization")
-    write.add_argument("--format", help="how the header holds it, with {value} (environment_secret)")
-    write.add_argument("--headers", action="store_true", help="the input is lines 'Name: value', for a Slot of headers")
-    write.add_argument("--from-file", type=Path, metavar="FILE", help="read the value from this file")
 
 
 def _add_blobs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,66 +1,14 @@
-"""`nylorun secrets`: an HTTP client that takes values from its input alone."""
+"""`nylorun secrets`: what is asked of the API, and what is shown of its answers."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nylorun.cli import secrets
 from nylorun.cli.main import main
-
-VALUE = "s3cret value"
-
-
-class Server:
-    """An API that keeps what it is asked and gives one answer."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
-        self.answer: tuple[int, Any] = (200, {"name": "KEY", "type": "bearer", "createdAt": "t"})
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _any(self) -> None:
-                data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.asked.append((self.command, self.path, json.loads(data) if data else None))
-                body = json.dumps(outer.answer[1]).encode()
-                self.send_response(outer.answer[0])
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_GET = do_PUT = do_DELETE = _any
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    made = Server()
-    monkeypatch.setenv("NYLORUN_URL", made.url)
-    monkeypatch.setenv("NYLORUN_API_KEY", "key")
-    yield made
-    made.http.shutdown()
-    made.http.server_close()
-
-
-@pytest.fixture
-def value(tmp_path: Path) -> str:
-    """A file that holds the value and one newline."""
-    (tmp_path / "value").write_text(VALUE + "\n")
-    return str(tmp_path / "value")
+from tests.embedded.asked import VALUE, Server
 
 
 def test_a_value_comes_from_a_file_and_the_options_say_what_it_is(
@@ -100,25 +48,36 @@ def test_headers_are_lines(server: Server, tmp_path: Path, capsys: pytest.Captur
 def test_what_the_api_refuses_is_told_with_its_problems(
     server: Server, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    problems = [{"path": "/value", "message": "must be shorter"}]
-    server.answer = (
-        400,
-        {"code": "invalid_request", "message": "The request is wrong.", "details": {"problems": problems}},
-    )
-    assert main(["secrets", "set", "one", "KEY", "--from-file", value]) == 1
-    said = capsys.readouterr()
-    assert said.err.splitlines() == ["nylorun: The request is wrong.", "  /value must be shorter"]
+    """The message of one problem names it; several are told line by line."""
+    two = [{"path": "/value", "message": "must be shorter"}, {"path": "/url", "message": "must be https"}]
+    for message, problems in (("1 problem: /value: must be shorter.", two[:1]), ("2 problems: /value, /url.", two)):
+        server.answer = 400, {"code": "invalid_request", "message": message, "details": {"problems": problems}}
+        assert main(["secrets", "set", "one", "KEY", "--from-file", value]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "nylorun: 1 problem: /value: must be shorter.",
+        "nylorun: 2 problems: /value, /url.",
+        "  /value must be shorter",
+        "  /url must be https",
+    ]
 
 
 def test_list_and_rm(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """Names, types, targets and times."""
-    infos = [
+    """A table of names, types, targets with their headers, and both times."""
+    inject = {"header": "X-K", "format": "{value}"}
+    server.answer = 200, {"secrets": [
         {"name": "A", "type": "environment_variable", "createdAt": "t1"},
-        {"name": "B", "type": "bearer", "url": "https://a.org", "createdAt": "t1", "rotatedAt": "t2"},
-    ]
-    server.answer = 200, {"secrets": infos}
+        {"name": "B", "type": "headers", "url": "https://a.org", "via": "http://[::1]:1", "headerNames": ["p", "q"],
+         "createdAt": "t1", "rotatedAt": "t2"},
+        {"name": "C", "type": "environment_secret", "allowedHosts": ["a.org", "b.org"], "inject": inject,
+         "createdAt": "t3"},
+    ]}  # fmt: skip
     assert main(["secrets", "list", "one"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["A\tenvironment_variable\t\tt1", "B\tbearer\thttps://a.org\tt2"]
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME  TYPE                  TARGET                                   SET  ROTATED",
+        "A     environment_variable  -                                        t1   -",
+        "B     headers               https://a.org via http://[::1]:1 (p, q)  t1   t2",
+        "C     environment_secret    a.org,b.org (X-K)                        t3   -",
+    ]
     for deleted, told in ((True, "A is gone"), (False, "there is no A")):
         server.answer = 200, {"name": "A", "deleted": deleted}
         assert main(["secrets", "rm", "one", "A"]) == 0
@@ -126,11 +85,23 @@ def test_list_and_rm(server: Server, capsys: pytest.CaptureFixture[str]) -> None
     assert [asked[:2] for asked in server.asked[1:]] == [("DELETE", "/v1/environments/one/secrets/A")] * 2
 
 
-def test_no_argument_takes_a_value(value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Arguments are seen by every user of the machine: a third word is wrong usage."""
-    with pytest.raises(SystemExit) as ended:
-        main(["secrets", "set", "one", "KEY", VALUE])
-    assert ended.value.code == 2
+def test_a_target_needs_a_type(server: Server, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a Slot decides, an option that says otherwise is not dropped in silence."""
+    assert main(["secrets", "set", "one", "KEY", "--from-file", value, "--host", "a.org"]) == 1
+    assert "--type" in capsys.readouterr().err
+    assert server.asked == []
+
+
+def test_a_header_has_its_usual_format(server: Server, value: str) -> None:
+    """Authorization takes a bearer, every other header the value alone; --format says otherwise."""
+    command = ["secrets", "set", "one", "KEY", "--from-file", value, "--type", "environment_secret", "--host", "a.org"]
+    for options in (["--header", "authorization"], ["--header", "X-K"], ["--format", "Basic {base64:u:{value}}"]):
+        assert main([*command, *options]) == 0
+    assert [asked[2]["inject"] for asked in server.asked] == [
+        {"header": "authorization", "format": "Bearer {value}"},
+        {"header": "X-K", "format": "{value}"},
+        {"header": "Authorization", "format": "Basic {base64:u:{value}}"},
+    ]
 
 
 def test_a_data_folder_names_the_api_and_without_one_the_next_step_is_told(
@@ -144,22 +115,8 @@ def test_a_data_folder_names_the_api_and_without_one_the_next_step_is_told(
     assert main(command) == 0
 
 
-def test_standard_input_is_the_value(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe is read whole; a terminal is asked without echo."""
-
-    class Terminal:
-        def __init__(self, text: str, *, tty: bool) -> None:
-            self.text, self.tty = text, tty
-
-        def isatty(self) -> bool:
-            return self.tty
-
-        def read(self) -> str:
-            return self.text
-
-    monkeypatch.setattr(secrets.sys, "stdin", Terminal("a\nb\n\n", tty=False))
-    assert main(["secrets", "set", "one", "KEY"]) == 0
-    monkeypatch.setattr(secrets.sys, "stdin", Terminal("", tty=True))
-    monkeypatch.setattr(secrets.getpass, "getpass", lambda prompt: VALUE)
-    assert main(["secrets", "set", "one", "KEY"]) == 0
-    assert [asked[2] for asked in server.asked] == [{"value": "a\nb\n"}, {"value": VALUE}]
+def test_a_path_of_the_url_stands_before_the_route(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYLORUN_URL", f"{server.url}/behind/")
+    server.answer = 200, {"secrets": []}
+    assert main(["secrets", "list", "one"]) == 0
+    assert server.asked[0][1] == "/behind/v1/environments/one/secrets"
