@@ -4,6 +4,9 @@ A reader may rely on:
   * a fork cannot escape: the kernel signals all processes at once, and none is started by the Engine meanwhile. One
     that is inside the kernel stops on its way out; the hold is in force when all have stopped, or ``SETTLE_SECONDS``
     are over;
+  * what was written is on the disk when the hold is in force. A store through a mapping (``mmap``) changes no time
+    stamp while its page is dirty already: a copy that met such a page would take the file for unchanged ever after.
+    Written out, the page is read-only again, and the next store to it is seen;
   * the hold ends at ``K``, when its connection ends, and when its client is silent for longer than it promised. Then
     all go on, the youngest first, so that no shell sees its children stopped; what had been stopped before stays so;
   * when this process dies, the pod ends.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 
-from environments.compute.engine import wire
+from environments.compute.engine import libc, wire
 from environments.compute.engine.children import SIGCONT
 
 TYPE_CHECKING = False
@@ -29,16 +32,18 @@ POLL = 0.002
 STANDING = frozenset("TtZXx")
 
 
-def serve(sock: socket, children: Children, patience: float) -> dict[str, Any] | None:
-    """Hold until the client says that it is enough, or nothing for ``patience`` seconds.
+def serve(sock: socket, children: Children, disk: int, patience: float) -> dict[str, Any] | None:
+    """Hold until the client says that it is enough, or nothing for ``patience`` seconds; ``disk`` is a handle of it.
 
     Gives the ``R`` value, ``None`` when nobody waits for it.
     """
+    libc.call("syncfs", disk)  # most of it while everybody still runs, so that they stand still for less
     before = {pid for pid in processes() if _stands(pid)}
     if not children.halt():
         return wire.failed("tool.failed", "The processes stand still already, or are none of this Engine's.")
     try:
         count, settled = _settle()
+        libc.call("syncfs", disk)
         wire.write_json(sock, wire.DATA, {"processes": count, "settled": settled})
         sock.settimeout(patience)
         return _wait(sock)

@@ -200,7 +200,7 @@ class Connection:
         self._pod.begin(header.call, self._disconnect)
         try:
             wire.write_frame(self._sock, wire.ACCEPTED)
-            result = holding.serve(self._sock, self._pod.children, patience)
+            result = holding.serve(self._sock, self._pod.children, self._pod.tree.root, patience)
         finally:
             self._pod.end(header.call)
         if result is not None:

@@ -221,3 +221,36 @@ def test_a_pod_that_is_held_can_be_stopped(driver: LocalDriver, plane: ControlPl
         pod.call("stop", {"graceMs": 60_000})
         eventually(lambda: not driver.status(NAME).ready)
     assert time.monotonic() - began < 20
+
+
+MAPPED = """
+import mmap, os, time
+with open("db", "wb") as file:
+    file.write(b"A" * 8192)
+with open("db", "r+b") as file:
+    pages = mmap.mmap(file.fileno(), 8192)
+pages[:5] = b"first"
+time.sleep(0.2)  # older than the grain of time stamps
+open("dirty", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+pages[:5] = b"later"
+open("done", "w").close()
+time.sleep(60)
+"""
+
+
+def test_a_store_through_a_mapping_after_a_copy_changes_the_stat(pod: Client, disk: Target) -> None:
+    """Pain 13: a page that was dirty when it was copied takes no later store unseen, or it would be lost for good."""
+    pod.sh(f"setsid python3 -c '{MAPPED}' > /dev/null 2>&1 &")
+    eventually(lambda: pod.bash("test -e dirty").output["exitCode"] == 0)
+
+    def stat_of_db() -> bytes:
+        with hold(disk), list_tree(disk) as listing:
+            return next(entry.stat for entry in listing if entry.path == b"db")
+
+    before = stat_of_db()
+    pod.sh("touch go")
+    eventually(lambda: pod.bash("test -e done").output["exitCode"] == 0)
+    assert pod.sh("head -c 5 db") == "later"
+    assert stat_of_db() != before
