@@ -13,19 +13,16 @@ from rest_framework.request import Request
 from environments.api.operations import OperationAnswers
 from environments.api.shapes import ForkBody, Nothing, RestoreBody
 from environments.api.views import DiskVersion, EnvironmentView, Forked, Snapshot, Snapshots, VersionDeleted
-from environments.errors import DiskCopyFailed
 from environments.services import forks, restores, snapshots, versions
-from environments.tools.disk import require_whole
 from environments.tools.machines import pods_available
+from environments.tools.whole import require_whole
 from manifests.models import ArtifactVersion
-from manifests.store import current_store
 from nylorun import config
 from nylorun.http.openapi import describes
 from nylorun.http.paging import Listing, Position
 from nylorun.http.paths import encoded
 from nylorun.http.shape import Paging
 from nylorun.http.view import ApiView
-from nylorun.http.waiting import release
 from nylorun.http.words import READ, WRITE
 from nylorun.kernel.errors import InvalidRequest
 
@@ -100,12 +97,7 @@ class RestoreView(OperationAnswers):
         self.refuse_key(body)
         root = versions.root_to_restore(environment_id, body.version)
         if root is not None:
-            release()
-            try:
-                require_whole(current_store(), root)
-            except DiskCopyFailed:
-                versions.note_damage(root)
-                raise
+            require_whole(root)
         operation = restores.request(
             environment_id,
             body.version,

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from environments.compute import copying
 from environments.compute.copying import FileRead, Held, Listed, Stat, Target
-from environments.errors import DiskCopyFailed
 from environments.services.versions import Copied
 from environments.tools.twin import Twin
 from nylorun.blobs import (
@@ -28,12 +27,9 @@ from nylorun.blobs import (
     Claim,
     Entry,
     Store,
-    StoreUnavailable,
     TreeReader,
     TreeWriter,
-    blobs,
 )
-from nylorun.kernel.errors import ServiceUnavailable
 
 FILES_MAX = 1_000_000
 READS = 3
@@ -140,6 +136,7 @@ class _Copy:
         self._waiting: list[Listed | bytes] = []
         self._waiting_bytes = 0
         self._first_names: dict[int, bytes] = {}
+        self._unread: set[int] = set()
 
     def take(self, listed: Listed, raw: bytes | None) -> None:
         """Take the next entry of the walk."""
@@ -200,13 +197,20 @@ class _Copy:
         add(entry)
 
     def _file(self, listed: Listed, reads: Iterator[FileRead]) -> None:
+        """Store a file, or one more name of it. One whose first name could not be read is tried by the next."""
         found = listed.found
         first = self._first_names.get(found.ino, listed.path) if found.nlink > 1 else listed.path
-        if first != listed.path:
+        if first == listed.path:
+            if not self._read(next(reads)):
+                self._unread.add(found.ino)
+        elif found.ino not in self._unread:
             entry = Entry(listed.path, "file", found.mode, size=found.size, mtime_ns=found.mtime_ns, hardlink=first)
             self._writer.add_file(entry)
-        elif not self._read(next(reads)):
-            self._first_names.pop(found.ino, None)
+        else:
+            alone = copying.read_files(self._target, [listed.path])
+            if self._read(next(alone)):
+                self._first_names[found.ino] = listed.path
+                self._unread.discard(found.ino)
 
     def _read(self, read: FileRead) -> bool:
         """Store one file; false when there is none any more."""
@@ -217,7 +221,8 @@ class _Copy:
             try:
                 self._store(read, last=left == 0)
             except _Changed:
-                read = next(iter(copying.read_files(self._target, [read.path])))
+                again = copying.read_files(self._target, [read.path])  # its call ends with it, and so would the data
+                read = next(again)
                 continue
             return True
         return False
@@ -251,18 +256,6 @@ def copy_in(target: Target, *, store: Store, root: str, stage: str | None, progr
     reader = TreeReader(store, root)
     progress.total = reader.files
     copying.write_tree(target, _counted(reader, progress), stage=stage)
-
-
-def require_whole(store: Store, root: str) -> None:
-    """Raise :class:`DiskCopyFailed` when a part of the tree ``root`` is not there; asked before a disk is given up."""
-    try:
-        for blob, _ in blobs(store, root):
-            if not store.has(blob):
-                raise DiskCopyFailed(f"the blob {blob} of this version is missing")
-    except (BlobMissing, BlobDamaged) as error:
-        raise DiskCopyFailed(str(error)) from error
-    except StoreUnavailable as error:
-        raise ServiceUnavailable from error
 
 
 def _counted(reader: TreeReader, progress: Progress) -> Iterator[tuple[Entry, Iterator[bytes]]]:
