@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from environments.compute.copying.pulling import unusable
-from environments.compute.copying.stats import NOTHING, checked_kind, unpack_stat
+from environments.compute.copying.stats import NOTHING, unpack_stat
 from environments.compute.copying.target import Target
 from environments.compute.engine import records, wire
 from environments.compute.engine.records import BadRecord, Extents, Inflow
@@ -46,10 +46,9 @@ class FileRead:
             self._begin(stat, xattrs, extents)
 
     def _begin(self, stat: bytes, xattrs: int, extents: int) -> None:
-        if checked_kind(stat) != records.FILE:
+        self.stat, self.found = stat, unpack_stat(stat)
+        if self.found.kind != "file":
             raise BadRecord("a file is none.")
-        self.stat = stat
-        self.found = unpack_stat(stat)
         self.xattrs = records.unpack_xattrs(self._inflow.exactly(xattrs))
         size = self.found.size
         self.extents = records.unpack_extents(extents, self._inflow, size)
@@ -81,7 +80,7 @@ class FileRead:
                 pass
             try:
                 after, cut = records.READ_END.unpack(self._inflow.exactly(records.READ_END.size))
-                checked_kind(after)
+                unpack_stat(after)
             except BadRecord as error:
                 raise unusable(str(error)) from error
             self._end = after, bool(cut)

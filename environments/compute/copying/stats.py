@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from environments.compute.engine import records
 from environments.compute.engine.records import BadRecord
@@ -26,11 +27,18 @@ class Stat(NamedTuple):
 
 
 def unpack_stat(stat: bytes) -> Stat:
-    """The fields of a ``STAT``; raises ``ValueError`` for other bytes."""
-    if len(stat) != records.STAT.size or stat[0] not in KINDS:
-        raise ValueError("these bytes are no STAT")
-    kind, *rest = records.STAT.unpack(stat)
-    return Stat(KINDS[kind], *rest)
+    """The fields of a ``STAT``; raises :class:`BadRecord` for other bytes, and for one out of bounds."""
+    if len(stat) != records.STAT.size:
+        raise BadRecord("these bytes are no STAT.")
+    return checked_stat(records.STAT.unpack(stat))
+
+
+def checked_stat(fields: Sequence[int]) -> Stat:
+    """The fields of a ``STAT`` that was unpacked with what stands beside it; raises :class:`BadRecord`."""
+    kind, mode, _, size, *_ = fields
+    if kind not in KINDS or mode > 0o7777 or size > records.SIZE_MAX:
+        raise BadRecord("an entry is out of its bounds.")
+    return Stat(KINDS[kind], *fields[1:])
 
 
 NOTHING = Stat("file", 0, 0, 0, 0, 0, 0)
@@ -41,19 +49,3 @@ def settled(found: Stat, clock_ns: int) -> bool:
     """Whether a file of this ``STAT`` cannot change without another one: at the clock of the walk its last change was
     longer ago than the grain of time stamps."""
     return max(found.mtime_ns, found.ctime_ns) < clock_ns - SETTLE_NS
-
-
-def checked_stat(fields: list[int]) -> Stat:
-    """The fields of the ``STAT`` of a record; raises :class:`BadRecord` for one out of bounds."""
-    kind, mode, _, size, *_ = fields
-    if kind not in KINDS or mode > 0o7777 or size > records.SIZE_MAX:
-        raise BadRecord("an entry is out of its bounds.")
-    return Stat(KINDS[kind], *fields[1:])
-
-
-def checked_kind(stat: bytes) -> int:
-    """The kind in the ``STAT`` of a record; raises :class:`BadRecord` for one out of bounds."""
-    kind, mode, _, size, *_ = records.STAT.unpack(stat)
-    if kind not in KINDS or mode > 0o7777 or size > records.SIZE_MAX:
-        raise BadRecord("an entry is out of its bounds.")
-    return cast("int", kind)

@@ -13,6 +13,7 @@ import pytest
 from environments.compute.contract import Interrupted, NotAccepted
 from environments.compute.copying import NewEntry, list_tree, read_files, settled, unpack_stat, write_tree
 from environments.compute.engine.attempts import REMEMBERED, Attempts
+from environments.compute.engine.records import BadRecord
 from environments.compute.engine.wire import Refused
 from tests.compute.copying.support import MIB, engine, paths_of
 
@@ -128,7 +129,7 @@ def test_a_stat_is_trusted_once_it_is_older_than_the_grain_of_time(tmp_path: Pat
     assert not settled(unpack_stat(entry.stat), listing.clock_ns)
     assert settled(unpack_stat(entry.stat), listing.clock_ns + 10**9)
     assert unpack_stat(entry.stat)[:4] == ("file", entry.found.mode, 1, 1)
-    with pytest.raises(ValueError):
+    with pytest.raises(BadRecord):
         unpack_stat(entry.stat[1:])
 
 
