@@ -14,7 +14,7 @@ import pytest
 from tests.gate.sites import Site, site
 from tests.gate.support import HOST, OTHER, PASS, PUBLIC, TOKEN, WHOSE, World, closed, connect_head, read_answer, send
 from vault.gate.doorkeeper import Whose
-from vault.gate.limits import Limits
+from vault.gate.limits import EGRESS_IDLE, Limits
 
 MIRROR = "mirror.example.org"
 
@@ -177,6 +177,30 @@ def test_the_watch_outlives_a_look_that_fails(caplog: pytest.LogCaptureFixture):
         assert len(compared) >= 3
         assert "RuntimeError" in caplog.text
         assert "quotes" not in caplog.text
+    finally:
+        world.close()
+
+
+def test_the_watch_outlives_a_look_that_hangs():
+    """E-197: rows that never answer do not keep idle tunnels open."""
+    world = World(Limits(poll=0.01, look=0.05))
+    try:
+        asked = threading.Event()
+
+        async def hanging(passes):
+            asked.set()
+            await asyncio.Event().wait()
+
+        world.rows.compare = hanging  # type: ignore[method-assign]
+        world.internet.names[MIRROR] = [[PUBLIC]]
+        with site() as mirror:
+            world.internet.servers[PUBLIC, 80] = mirror.port
+            made = world.tunnel(MIRROR, 80)
+            watching = world.call(lambda: asyncio.ensure_future(world.gate.watch()))
+            assert asked.wait(10)
+            world.now += EGRESS_IDLE
+            assert closed(made)
+            world.call(watching.cancel)
     finally:
         world.close()
 

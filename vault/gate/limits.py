@@ -24,6 +24,8 @@ class Limits:
     """A tunnel without a byte in either direction for this long is closed."""
     poll: float = SIGNAL_POLL
     """Between two comparisons of the open tunnels with the rows."""
+    look: float = 15.0
+    """For one such comparison, and for refusals to be handed over; then the next look begins."""
     connections: int = 4096
     """Connections of sandboxes at once; more are closed unheard."""
     waiting: int = 1024

@@ -83,10 +83,10 @@ class Gate:
         return self._tunnels.revoke(environment_id, epoch)
 
     async def watch(self) -> None:
-        """Look every ``limits.poll`` seconds until cancelled; a look that fails does not end the watch."""
+        """Look every ``limits.poll`` seconds until cancelled; a look that fails or hangs does not end the watch."""
         while True:
             await asyncio.sleep(self._limits.poll)
-            looking = asyncio.ensure_future(self.look())
+            looking = asyncio.ensure_future(asyncio.wait_for(self.look(), self._limits.look))
             try:
                 await asyncio.wait((looking,))
             finally:
