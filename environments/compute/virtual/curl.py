@@ -7,22 +7,18 @@ Standard input and output are text here; other bytes go through files (``-o FILE
 
 from __future__ import annotations
 
-import base64
 import time
 from dataclasses import dataclass
-from urllib.parse import quote_plus
 
 from environments.compute.virtual import curl_options
 from environments.compute.virtual.curl_options import Misused, Options
-from environments.compute.virtual.landing import READ_FAILED, WRITE_FAILED, Landing, Printed, Sink
+from environments.compute.virtual.curl_request import AGENT, MALFORMED, Request
+from environments.compute.virtual.landing import WRITE_FAILED, Landing, Printed, Sink
 from environments.compute.virtual.outside import Outside
-from environments.compute.virtual.transfer import Ask, Failure, Got, Transfer
+from environments.compute.virtual.transfer import Failure, Got, Transfer
 from environments.compute.virtual.urls import BadUrl, Url, parse
 
-AGENT = "curl/8.0 (nylorun)"
-UNSUPPORTED, USAGE, MALFORMED, HTTP_ERROR = 1, 2, 3, 22
-_OURS = frozenset(("content-length", "transfer-encoding", "connection"))
-_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+UNSUPPORTED, USAGE, HTTP_ERROR = 1, 2, 22
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
@@ -59,6 +55,7 @@ class _Curl:
     def __init__(self, options: Options, means: Means) -> None:
         self._options = options
         self._means = means
+        self._request = Request(options, means.landing, means.stdin)
         self._printed = Printed()
         self._notes: list[str] = []
         options.seconds("connect-timeout")  # the gate has its own; only its form is checked
@@ -95,7 +92,7 @@ class _Curl:
         began = time.monotonic()
         until = None if self._limit is None else began + self._limit
         transfer = Transfer(self._means.outside, until=until, note=self._note)
-        got = transfer.follow(self._ask(url), self._redirects)
+        got = transfer.follow(self._request.ask(url), self._redirects)
         self._note(f"< {got.said[-1].splitlines()[0]}")
         failed = got.status >= 400 and (self._options.has("fail") or self._options.has("fail-with-body"))
         self._print_heads(got)
@@ -103,83 +100,6 @@ class _Curl:
         self._write_out(got, size, time.monotonic() - began)
         transfer.done(got)
         return self._complain(HTTP_ERROR, f"The requested URL returned error: {got.status}") if failed else 0
-
-    # ------------------------------------------------------------------------------------------------- the request
-
-    def _ask(self, url: Url) -> Ask:
-        options = self._options
-        body = self._body()
-        if body is not None and options.has("get"):
-            url, body = url.with_query(body.decode("utf-8", "replace")), None
-        if "upload-file" in options.single:
-            body = self._means.landing.read(options.single["upload-file"])
-        method = options.single.get("request") or self._method(body)
-        if not method or not set(method) <= _TOKEN:
-            raise Failure(MALFORMED, "the method is no word of HTTP")
-        return Ask(method, url, tuple(self._headers(url, body)), body, forced="request" in options.single)
-
-    def _method(self, body: bytes | None) -> str:
-        if self._options.has("head"):
-            return "HEAD"
-        if "upload-file" in self._options.single:
-            return "PUT"
-        return "GET" if body is None else "POST"
-
-    def _body(self) -> bytes | None:
-        if not self._options.data:
-            return None
-        parts = [self._part(kind, text) for kind, text in self._options.data]
-        return (b"" if self._options.data[0][0] == "json" else b"&").join(parts)
-
-    def _part(self, kind: str, text: str) -> bytes:
-        if kind == "data-urlencode":
-            return self._encoded(text)
-        if kind == "data-raw" or not text.startswith("@"):
-            return text.encode("utf-8")
-        data = self._input(text[1:])
-        if kind in ("data", "data-ascii"):
-            return data.translate(None, b"\r\n\0")
-        return data
-
-    def _encoded(self, text: str) -> bytes:
-        name, sign, content = text.partition("=")
-        if sign:
-            return f"{name}{'=' if name else ''}{quote_plus(content)}".encode()
-        name, sign, path = text.partition("@")
-        if sign:
-            return f"{name}{'=' if name else ''}{quote_plus(self._input(path))}".encode()
-        return quote_plus(text).encode()
-
-    def _input(self, path: str) -> bytes:
-        if path != "-":
-            return self._means.landing.read(path)
-        text = self._means.stdin or ""
-        if "\ufffd" in text:
-            raise Failure(READ_FAILED, "standard input is not UTF-8 text; put it into a file and name that: @FILE")
-        return text.encode("utf-8")
-
-    def _headers(self, url: Url, body: bytes | None) -> list[tuple[str, str]]:
-        given = [_header(line) for line in self._options.headers]
-        replaced = {name.lower() for name, _ in given}
-        wanted = [pair for pair in self._defaults(url, body) if pair[0].lower() not in replaced]
-        wanted += [(name, value) for name, value in given if value is not None and name.lower() not in _OURS]
-        return [(name, _clean(value)) for name, value in wanted]
-
-    def _defaults(self, url: Url, body: bytes | None) -> list[tuple[str, str]]:
-        single = self._options.single
-        wanted = [("User-Agent", single.get("user-agent", AGENT)), ("Accept", "*/*")]
-        user = single.get("user", url.user)
-        if user is not None:
-            wanted.append(("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}"))
-        wanted += [(name, single[key]) for key, name in (("referer", "Referer"), ("cookie", "Cookie")) if key in single]
-        if "range" in single:
-            wanted.append(("Range", f"bytes={single['range']}"))
-        if body is not None and any(kind == "json" for kind, _ in self._options.data):
-            wanted[1] = ("Accept", "application/json")
-            wanted.append(("Content-Type", "application/json"))
-        elif body is not None and "upload-file" not in single:
-            wanted.append(("Content-Type", "application/x-www-form-urlencoded"))
-        return wanted
 
     # -------------------------------------------------------------------------------------------------- the answer
 
@@ -225,7 +145,7 @@ class _Curl:
         if template is None:
             return
         if template.startswith("@"):
-            template = self._input(template[1:]).decode("utf-8", "replace")
+            template = self._request.input(template[1:]).decode("utf-8", "replace")
         known = {
             "http_code": f"{got.status:03d}",
             "response_code": f"{got.status:03d}",
@@ -269,20 +189,3 @@ def _filled(template: str, known: dict[str, str]) -> str:
             out.append(rest[0])
             rest = rest[1:]
     return "".join(out)
-
-
-def _header(line: str) -> tuple[str, str | None]:
-    """Name and value of ``-H``; no value: the header is not sent."""
-    name, sign, value = line.partition(":")
-    if not sign and line.endswith(";"):
-        name, sign = line[:-1], ";"
-    name = name.strip()
-    if not sign or not name or not set(name) <= _TOKEN:
-        raise Misused(f"option -H: {name[:40]!r} is no header")
-    return name, value.strip() or (None if sign == ":" else "")
-
-
-def _clean(text: str) -> str:
-    if any(character in text for character in "\r\n\0"):
-        raise Failure(MALFORMED, "a header is one line")
-    return text
